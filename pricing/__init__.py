@@ -1,0 +1,96 @@
+"""packed-pricing: what a wave of prefix-shared requests will need on the device, before it runs.
+
+>>> from pricing import Profile, Reading, ReadingKind, Wave, Workload, observe, price
+>>> profile = observe(Profile(), Reading(packed_rows=1_000, logical_rows=1_000, grad_segments=1, output_bytes=0,
+...     peak_delta_bytes=459_782_000, kind=ReadingKind.WHOLE_WAVE))
+>>> wave = Wave(packed_rows=16_205, logical_rows=109_065, grad_segments=0, output_bytes=0,
+...     workload=Workload.training(shortest_rows=512))
+>>> priced = price(wave, profile)
+>>> priced.required_bytes, priced.binding_term
+(8932948937, 'all_readings')
+"""
+
+from pricing.errors import (
+    FileFormatError,
+    InvalidReadingError,
+    PricingError,
+    ProfileError,
+    QuantityError,
+    SafetyError,
+    UnknownLawError,
+    UnknownReadingKindError,
+    WaveError,
+)
+from pricing.law import (
+    BindingTerm,
+    Ineligible,
+    Law,
+    Price,
+    Term,
+    ineligibility,
+    price,
+    required_bytes,
+    retained_bytes,
+)
+from pricing.laws import DEFAULT_LAW, LAWS, find_law
+from pricing.profile import Profile, observe
+from pricing.quantities import DEFAULT_SAFETY, GIB, Safety, Sharing
+from pricing.reading import Reading, ReadingKind
+from pricing.requests import (
+    NO_RECOMPUTE,
+    ONE_LAYER_FULL,
+    RecomputeMode,
+    RequestGroup,
+    RequestSpec,
+    Signature,
+    Workload,
+    mix_key,
+    signature_of,
+    workload_of,
+)
+from pricing.wave import RecurrentGeometry, Wave, segment_state_bytes
+
+__all__ = [
+    "DEFAULT_LAW",
+    "DEFAULT_SAFETY",
+    "GIB",
+    "LAWS",
+    "NO_RECOMPUTE",
+    "ONE_LAYER_FULL",
+    "BindingTerm",
+    "FileFormatError",
+    "Ineligible",
+    "InvalidReadingError",
+    "Law",
+    "Price",
+    "PricingError",
+    "Profile",
+    "ProfileError",
+    "QuantityError",
+    "Reading",
+    "ReadingKind",
+    "RecomputeMode",
+    "RecurrentGeometry",
+    "RequestGroup",
+    "RequestSpec",
+    "Safety",
+    "SafetyError",
+    "Sharing",
+    "Signature",
+    "Term",
+    "UnknownLawError",
+    "UnknownReadingKindError",
+    "Wave",
+    "WaveError",
+    "Workload",
+    "find_law",
+    "ineligibility",
+    "mix_key",
+    "observe",
+    "price",
+    "required_bytes",
+    "retained_bytes",
+    "segment_state_bytes",
+    "signature_of",
+    "workload_of",
+]
