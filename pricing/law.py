@@ -59,8 +59,8 @@ class Ineligible(StrEnum):
 def ineligibility(profile: Profile, workload: Workload) -> tuple[Ineligible, ...]:
     """Every reason why a wave of this workload is not packed-priced, in fixed order; empty if it is (section 3).
 
-    Of the profile only its existence counts. No learned figure takes part: a floor on the rate once did, and switched the
-    logical charge off exactly where sharing was highest.
+    Of the profile only its existence counts. No learned figure takes part: a floor on the rate once did, and
+    switched the logical charge off exactly where sharing was highest.
     """
     checks = (
         (Ineligible.NO_PROFILE, profile.is_empty),
