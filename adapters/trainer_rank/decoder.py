@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from adapters.trainer_rank.attention import AncestryMask, ancestry_mask, packed_attention
+from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.rows import PackedRows
 from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
 
@@ -168,6 +169,21 @@ class Decoder(nn.Module):
         return RecomputeMode(
             granularity=mode.granularity, method=mode.method, num_layers=mode.num_layers, training=self.training
         )
+
+    def model_facts(self) -> ModelFacts:
+        config = self.config
+        return ModelFacts(
+            name=type(self).__name__,
+            layers=config.layers,
+            hidden=config.hidden,
+            vocabulary=config.vocabulary,
+            dtype=config.dtype,
+            segment_state_bytes=self.segment_state_bytes,
+        )
+
+    def head_logits(self, hidden_CH: Tensor) -> Tensor:
+        out: Tensor = self.head(hidden_CH)
+        return out
 
     def packed_hidden_states(self, rows: PackedRows) -> Tensor:
         """Hidden states of packed rows, [P, H], after the final norm."""

@@ -1,0 +1,13 @@
+"""Typed errors of the trainer adapter. Messages carry the numbers."""
+
+from __future__ import annotations
+
+from pricing.errors import PricingError
+
+
+class UnsupportedModelError(PricingError):
+    """A model whose packed execution would not equal its unshared one, or that cannot run packed rows at all."""
+
+
+class RequestError(PricingError):
+    """A request that contradicts itself, for example labels of another length than its tokens."""
