@@ -1,0 +1,90 @@
+"""Has backward been seen to run? A gradient wave whose backward runs later, in part, or never has a peak
+nobody read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node
+
+
+class BackwardWatch:
+    """Watches the graphs of a wave's outputs until each has run from its output down to its leaves.
+
+    Hooks go on the node of every output that requires grad (did the gradient reach it?) and on every node
+    next to a leaf (did it get through?). Not on the leaves themselves: `torch.autograd.grad` computes
+    gradients without running them. So stopping at the outputs, running some outputs only,
+    `backward(inputs=...)` on a part, or raising on the way all leave nodes pending. Under reentrant
+    checkpointing the leaves of the outer graph are watched.
+
+    The watch holds no node and no tensor: it never keeps a graph alive. `remove` it when the wave ends.
+    """
+
+    def __init__(self, outputs: Iterable[torch.Tensor], on_progress: Callable[[], None]) -> None:
+        """`on_progress` is called when the first watched node has run and when the last has, from the thread
+        that runs backward; it must not raise."""
+        self._on_progress = on_progress
+        self._handles: list[Any] = []
+        self._pending: set[int] = set()
+        for key, node in enumerate(_watched_nodes(outputs)):
+            self._pending.add(key)
+            self._handles.append(node.register_hook(self._marker(key)))
+        self._watched_nodes = len(self._handles)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether every watched node has run. False where no output has a graph: there is no backward to be
+        seen."""
+        return self._watched_nodes > 0 and not self._pending
+
+    def remove(self) -> None:
+        """Take the hooks off. What runs later was outside the wave and is not seen."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _marker(self, key: int) -> Callable[..., None]:
+        def ran(_grad_inputs: object, _grad_outputs: object) -> None:
+            is_first = len(self._pending) == self._watched_nodes
+            self._pending.discard(key)
+            if is_first or not self._pending:
+                self._on_progress()
+
+        return ran
+
+
+def tensors_in(outputs: object) -> Iterator[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts, in order. Other values are passed over."""
+    if isinstance(outputs, torch.Tensor):
+        yield outputs
+    elif isinstance(outputs, (tuple, list)):
+        for output in outputs:
+            yield from tensors_in(output)
+    elif isinstance(outputs, dict):
+        for output in outputs.values():
+            yield from tensors_in(output)
+
+
+def _watched_nodes(outputs: Iterable[torch.Tensor]) -> list[Node]:
+    """The outputs' own nodes and those next to a leaf, each once. One pass over the graph."""
+    roots = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    watched: dict[Node, None] = dict.fromkeys(roots)
+    visited: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        following = [child for child, _ in node.next_functions if child is not None]
+        if not following or any(_is_leaf(child) for child in following):
+            watched[node] = None
+        stack.extend(child for child in following if not _is_leaf(child))
+    return list(watched)
+
+
+def _is_leaf(node: Node) -> bool:
+    """Whether `node` accumulates the gradient of a leaf."""
+    return type(node).__name__ == "AccumulateGrad"

@@ -1,0 +1,147 @@
+"""Peak counters: what the meter reads, and who may reset it.
+
+Each device has one peak counter, process-wide, and any code can reset it. So a counter is *claimed* by one
+owner, and only the owner may reset it through this interface.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import torch
+
+from adapters.torch_memory.errors import OwnershipError
+from adapters.torch_memory.trust import Refusal, allocator_refusal
+
+
+class MemoryCounter(Protocol):
+    """One device's allocation counter. All figures are bytes unless said otherwise; none may be estimated."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device whose bytes are counted."""
+
+    def claim(self, owner: object) -> None:
+        """Make `owner` the only one who may reset. Raises `OwnershipError` while another owner holds the
+        device."""
+
+    def release(self, owner: object) -> None:
+        """Give the device up. Raises `OwnershipError` if `owner` does not hold it."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what was asked of it, so that the figures are final."""
+
+    def allocated(self) -> int:
+        """Live bytes now."""
+
+    def peaks(self) -> tuple[int, ...]:
+        """Peak allocated bytes since the last reset, then further peaks that the same reset clears.
+
+        The further ones are witnesses: none of them can fall without a reset, so the more there are, the
+        harder it is for a foreign reset to hide. Always of the same length.
+        """
+
+    def reset(self, owner: object) -> None:
+        """Start a new peak at the live bytes. Raises `OwnershipError` unless `owner` holds the device."""
+
+    def refusal(self) -> Refusal | None:
+        """Why nothing read now may be believed, or None. While it is not None the other methods must not be
+        called."""
+
+
+class Claims:
+    """Which owner holds which device. One instance for the process; tests make their own."""
+
+    def __init__(self) -> None:
+        self._owners: dict[torch.device, object] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, device: torch.device, owner: object) -> None:
+        """Give `device` to `owner`. Raises `OwnershipError` if it is taken."""
+        with self._lock:
+            if device in self._owners:
+                raise OwnershipError(f"the peak counter of {device} already has an owner: one meter a device")
+            self._owners[device] = owner
+
+    def release(self, device: torch.device, owner: object) -> None:
+        """Take `device` back from `owner`. Raises `OwnershipError` if it was not theirs."""
+        with self._lock:
+            self._require(device, owner)
+            del self._owners[device]
+
+    def require(self, device: torch.device, owner: object) -> None:
+        """Check that `owner` holds `device`. Raises `OwnershipError`."""
+        with self._lock:
+            self._require(device, owner)
+
+    def _require(self, device: torch.device, owner: object) -> None:
+        if self._owners.get(device) is not owner:
+            raise OwnershipError(f"the peak counter of {device} belongs to another owner, or to none")
+
+
+PROCESS_CLAIMS = Claims()
+
+# Peaks of the caching allocator that one reset clears together. A key a device type does not keep reads 0,
+# and 0 never falls.
+WITNESSES = (
+    "allocation.all.peak",
+    "active_bytes.all.peak",
+    "requested_bytes.all.peak",
+    "allocated_bytes.small_pool.peak",
+    "allocated_bytes.large_pool.peak",
+    "allocation.small_pool.peak",
+    "allocation.large_pool.peak",
+)
+
+
+class AcceleratorCounter:
+    """The caching allocator's own counter, through `torch.accelerator` (CUDA, ROCm, XPU and others that keep
+    one)."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        device = torch.device(device)
+        index = torch.accelerator.current_device_index() if device.index is None else device.index
+        self._device = torch.device(device.type, index)
+        self._allocator_refusal = allocator_refusal(self._device)
+
+    @property
+    def device(self) -> torch.device:
+        """The device, always with its index."""
+        return self._device
+
+    def claim(self, owner: object) -> None:
+        """See `MemoryCounter.claim`."""
+        PROCESS_CLAIMS.claim(self._device, owner)
+
+    def release(self, owner: object) -> None:
+        """See `MemoryCounter.release`."""
+        PROCESS_CLAIMS.release(self._device, owner)
+
+    def synchronize(self) -> None:
+        """Wait for every stream of the device: blocks whose frees wait for another stream are then
+        returned."""
+        torch.accelerator.synchronize(self._device)
+
+    def allocated(self) -> int:
+        """Bytes in allocated blocks (rounded by the allocator), this process only."""
+        return int(torch.accelerator.memory.memory_allocated(self._device))
+
+    def peaks(self) -> tuple[int, ...]:
+        """Peak allocated bytes, then `WITNESSES`. Host-side figures: reading them does not wait for the
+        device."""
+        stats = torch.accelerator.memory.memory_stats(self._device)
+        return (int(stats.get("allocated_bytes.all.peak", 0)), *(int(stats.get(key, 0)) for key in WITNESSES))
+
+    def reset(self, owner: object) -> None:
+        """Reset all peak statistics of the device."""
+        PROCESS_CLAIMS.require(self._device, owner)
+        torch.accelerator.memory.reset_peak_memory_stats(self._device)
+
+    def refusal(self) -> Refusal | None:
+        """The allocator's refusal, or `stream_capture` while the current stream is being captured."""
+        if self._allocator_refusal is not None:
+            return self._allocator_refusal
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return Refusal.STREAM_CAPTURE
+        return None
