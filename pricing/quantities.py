@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import gcd
 from typing import Final
 
 from pricing.errors import QuantityError, SafetyError
@@ -120,7 +121,7 @@ def more_sharing(sharing: Sharing, logical_rows: int, packed_rows: int) -> Shari
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
-    """The safety factor sigma: an exact fraction `numerator` / `denominator` of at least 1."""
+    """The safety factor sigma: an exact fraction of at least 1, kept in lowest terms."""
 
     numerator: int
     denominator: int
@@ -133,6 +134,9 @@ class Safety:
             raise SafetyError(f"safety must be a fraction of at least 1, got {self.numerator}/{self.denominator}")
         if max(self.numerator, self.denominator) > MAX_QUANTITY:
             raise SafetyError("safety must be a fraction of integers below 2**63")
+        divisor = gcd(self.numerator, self.denominator)
+        object.__setattr__(self, "numerator", self.numerator // divisor)
+        object.__setattr__(self, "denominator", self.denominator // divisor)
 
     @classmethod
     def parse(cls, value: str | int | Fraction | Decimal | Safety) -> Safety:

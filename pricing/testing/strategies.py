@@ -129,7 +129,7 @@ def seeded_profiles(max_size: int = 5) -> st.SearchStrategy[Profile]:
 
 
 def _edges(profile: Profile, packed_rows: int) -> list[int]:
-    """Logical rows at which a law changes its mind for so many packed rows: L = P, L = k*r*P, L = k*rw*P, the window."""
+    """Logical rows at which a law changes its mind for so many packed rows: L = P, k*r*P, k*rw*P, the window."""
     rows = max(1, packed_rows)
     edges = [packed_rows]
     for sharing in (profile.sharing, profile.warm_sharing):

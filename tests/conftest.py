@@ -1,0 +1,40 @@
+"""Hypothesis profiles and the CUDA gate.
+
+`ci` (the default) is small, derandomised and quick, so that a red run is the same red run everywhere. `deep` is what
+`make deep` runs: 100,000 examples a property, random.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+settings.register_profile(
+    "ci", max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW_MACHINES
+)
+settings.register_profile(
+    "deep", max_examples=100_000, deadline=None, database=None, suppress_health_check=_SLOW_MACHINES
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a CUDA device where there is none."""
+    cuda_items = [item for item in items if item.get_closest_marker("cuda")]
+    if not cuda_items or _has_cuda():
+        return
+    for item in cuda_items:
+        item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _has_cuda() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
