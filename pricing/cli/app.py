@@ -1,0 +1,104 @@
+"""The group `pricing`: loads verbs lazily, and is the one place where an error becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import click
+
+from pricing.cli import VERBS, Verb
+from pricing.errors import PricingError
+
+EXTRA_OF: Final = {
+    "numpy": "fast",
+    "rich": "cli",
+    "jsonschema": "cli",
+    "matplotlib": "plot",
+    "torch": "torch",
+    "prometheus_client": "prometheus",
+}
+"""Which extra brings a module that a verb or an option needs."""
+
+_T = TypeVar("_T")
+
+
+class BadInput(click.ClickException):
+    """What the user gave cannot be used: one line on stderr, exit code 2."""
+
+    exit_code = 2
+
+
+class Verbs(click.Group):
+    """Verbs from the table in `pricing.cli`, each imported when it is called for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = VERBS.get(cmd_name)
+        return None if verb is None else _told(lambda: load_verb(cmd_name, verb))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        return _told(lambda: super(Verbs, self).invoke(ctx))
+
+
+def load_verb(name: str, verb: Verb) -> click.Command:
+    """The command of a verb. Raises `BadInput` where this build has no such module."""
+    try:
+        module = importlib.import_module(verb.module)
+    except ModuleNotFoundError as error:
+        if error.name != verb.module:
+            raise
+        raise BadInput(f"the verb {name!r} is not part of this build") from None
+    command = module.command
+    assert isinstance(command, click.Command), f"{verb.module}.command is a click command"
+    return command
+
+
+def _told(act: Callable[[], _T]) -> _T:
+    """`act()`, with every error that bad input can cause told in a line instead of a traceback."""
+    try:
+        return act()
+    except PricingError as error:
+        raise BadInput(str(error)) from error
+    except ModuleNotFoundError as error:
+        extra = EXTRA_OF.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        raise BadInput(f"this needs {error.name}: pip install 'packed-pricing[{extra}]'") from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        named = "" if error.filename is None else f"{error.filename}: "
+        raise BadInput(f"{named}{error.strerror or error}") from error
+
+
+@click.command(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 a check failed, 2 bad input or use. Figures are bytes above a wave's baseline.",
+)
+@click.version_option(package_name="packed-pricing")
+def pricing() -> None:
+    """What will this wave of prefix-shared requests need on the device, before it runs?
+
+    A first look, on the traces that come with the source:
+
+        pricing backtest spec/evidence/h200/*.jsonl --plot backtest.png
+    """
+
+
+def run() -> int:
+    """Run the command line of this process; returns its exit code."""
+    try:
+        pricing.main(prog_name="pricing")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0

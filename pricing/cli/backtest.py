@@ -1,0 +1,153 @@
+"""`pricing backtest`: recorded waves replayed under each law, as a table, as JSON, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pricing.backtest import DEFAULT_SKIP, Backtest, Order, backtest
+from pricing.cli.options import COUNT, json_option, laws_option, safety_option
+from pricing.cli.output import console, emit_json, percent_text
+from pricing.law import Law
+from pricing.quantities import Safety
+from pricing.trace import read_trace
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LONG_REPLAY_WAVES: Final = 5_000
+"""Replays of this many waves and more (traces times laws; about a second) show how far they are."""
+
+
+@click.command("backtest")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@laws_option
+@safety_option
+@click.option("--skip", type=COUNT, default=DEFAULT_SKIP, help=f"Waves not scored at first. Default: {DEFAULT_SKIP}.")
+@click.option(
+    "--order",
+    type=click.Choice([str(order) for order in Order]),
+    default=str(Order.RECORDED),
+    help="Order of replay. Default: as recorded.",
+)
+@click.option("--seed", type=COUNT, default=0, help="Seed of a shuffled order. Default: 0.")
+@click.option("--plot", metavar="FILE", help="Draw price against observed peak, one panel a law (.png, .svg, .pdf).")
+@json_option
+def command(
+    traces: tuple[str, ...],
+    laws: tuple[Law, ...],
+    safety: Safety,
+    skip: int,
+    order: str,
+    seed: int,
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    """Replay each TRACE under each law and say how far its prices lay from the peaks that were then observed.
+
+    Wave by wave, in order: priced by the profile learned from the waves before it, then observed. `under` counts
+    prices below the observed peak: waves that might have been admitted and run out of memory. The `over` figures are
+    price / peak - 1.
+
+    Example:
+
+    \b
+        pricing backtest spec/evidence/h200/*.jsonl --skip 3 --plot backtest.png
+    """
+    loaded = [(path, read_trace(path)) for path in traces]
+    results: list[Backtest] = []
+    total = len(laws) * sum(len(waves) for _, waves in loaded)
+    with _Progress(total) as progress:
+        for path, waves in loaded:
+            for law in laws:
+                progress.says(f"{Path(path).name}, {law.name}")
+                results.append(
+                    backtest(
+                        path,
+                        waves,
+                        law,
+                        safety=safety,
+                        skip=skip,
+                        order=Order(order),
+                        seed=seed,
+                        on_wave=progress.advance,
+                    )
+                )
+    if plot is not None:
+        from pricing.cli.backtest_plot import draw
+
+        draw(results, plot)
+    if as_json:
+        emit_json({"results": [result.to_json() for result in results]})
+        return
+    _print_table(console(), results)
+    if plot is not None:
+        click.echo(f"Picture: {plot}")
+
+
+class _Progress:
+    """A progress bar on stderr for a long replay that somebody watches; nothing otherwise."""
+
+    def __init__(self, total: int) -> None:
+        from rich.progress import Progress
+
+        errors = console(stderr=True)
+        self._bar = Progress(
+            console=errors, transient=True, disable=total < LONG_REPLAY_WAVES or not errors.is_terminal
+        )
+        self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def says(self, text: str) -> None:
+        self._bar.update(self._task, description=text)
+
+    def advance(self) -> None:
+        self._bar.advance(self._task)
+
+
+def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:
+    from rich.table import Table
+
+    first = results[0]
+    order = "" if first.order is Order.RECORDED else f", {first.order} order"
+    table = Table(title=f"Price against observed peak, safety {first.safety}{order}", title_justify="left")
+    for heading in ("trace", "law"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("scored", "under", "over: min", "median", "p95", "max", "median GiB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    names = trace_names([result.trace for result in results])
+    for at, result in enumerate(results):
+        score = result.score
+        opens_trace = at == 0 or results[at - 1].trace != result.trace
+        table.add_row(
+            names[result.trace] if opens_trace else "",
+            result.law,
+            f"{score.scored:,}",
+            f"[bold red]{score.under:,}[/]" if score.under else "0",
+            percent_text(score.over_min),
+            percent_text(score.over_median),
+            percent_text(score.over_p95),
+            percent_text(score.over_max),
+            "-" if score.over_gib_median is None else f"{float(score.over_gib_median):+,.2f}",
+            end_section=at + 1 == len(results) or results[at + 1].trace != result.trace,
+        )
+    spoken.print(table)
+    spoken.print(
+        "under: waves priced below the peak they reached. over: price / peak - 1, and price - peak in GiB.\n"
+        f"Not scored: the first {first.skip:,} wave{'' if first.skip == 1 else 's'} of each trace."
+    )
+
+
+def trace_names(paths: Sequence[str]) -> dict[str, str]:
+    """Short names of traces for people: the file's name, or the whole path where two files have the same."""
+    stems = {path: Path(path).stem for path in paths}
+    return {path: stem if list(stems.values()).count(stem) == 1 else path for path, stem in stems.items()}

@@ -1,0 +1,79 @@
+"""How verbs speak: one JSON document for programs, tables for people."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pricing.law import Price
+from pricing.quantities import GIB
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH: Final = 120
+"""Columns of a table that goes to no terminal."""
+
+
+def emit_json(document: object) -> None:
+    """Print one JSON document on stdout."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for text and tables; as wide as the terminal, or `PIPED_WIDTH` where there is none."""
+    from rich.console import Console
+
+    spoken = Console(stderr=stderr, highlight=False)
+    if not spoken.is_terminal:
+        spoken.width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
+    return spoken
+
+
+def gib_text(byte_count: int) -> str:
+    """Bytes in GiB with two decimals, in MiB below a tenth of a GiB: "8.32 GiB"."""
+    if abs(byte_count) < GIB // 10:
+        return f"{float(Fraction(byte_count, 1 << 20)):,.2f} MiB"
+    return f"{float(Fraction(byte_count, GIB)):,.2f} GiB"
+
+
+def percent_text(share: Fraction | None) -> str:
+    """A signed share in percent with one decimal: "+346.2 %"; a dash for none."""
+    return "-" if share is None else f"{float(100 * share):+,.1f} %"
+
+
+def price_to_json(priced: Price) -> dict[str, object]:
+    """The head of a price: what it is, under which law, and which term decided."""
+    return {
+        "law": priced.law,
+        "safety": str(priced.safety),
+        "required_bytes": priced.required_bytes,
+        "retained_bytes": priced.retained_bytes,
+        "binding_term": priced.binding_term,
+        "packed_priced": priced.packed_priced,
+        "ineligible": [{"name": reason.name.lower(), "reason": str(reason)} for reason in priced.ineligible],
+    }
+
+
+def price_parts_to_json(priced: Price) -> dict[str, object]:
+    """The parts of a price: required = ceil(safety * (output + max(floor, least term + charges)))."""
+    return {
+        "compute_bytes": priced.compute_bytes,
+        "output_bytes": priced.output_bytes,
+        "floor_bytes": priced.floor_bytes,
+        "logical_charge_bytes": priced.logical_charge_bytes,
+        "segment_charge_bytes": priced.segment_charge_bytes,
+        "terms": [
+            {
+                "binding": str(term.binding),
+                "rows": term.rows,
+                "bytes_per_row": term.bytes_per_row,
+                "model_bytes": term.model_bytes,
+            }
+            for term in priced.terms
+        ],
+    }
