@@ -76,6 +76,10 @@ class _OlderSyntaxLoader(SourceFileLoader):
         text = self.get_data(self.path).decode()
         return compile(_GENERIC.sub(r"\1(", _ALIAS.sub(r"\1\2 = ", text)), self.path, "exec", dont_inherit=True)
 
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).setdefault("T", Any)  # the type parameter that the rewritten functions no longer bind
+        super().exec_module(module)
+
 
 def _rewrite_syntax_below(package: Path) -> None:
     finder = FileFinder.path_hook((_OlderSyntaxLoader, [".py"]))
