@@ -17,20 +17,21 @@ from pricing.law import (
     UNPACKED_GROWTH,
     WARM,
     Law,
+    RateLaw,
     all_readings_bytes,
     charge_bytes,
     ineligibility,
-    is_retained_trusted,
     model_bytes,
     price,
     required_bytes,
     retained_bytes,
+    sharing_rows,
     warm_bytes,
 )
 from pricing.profile import Profile, broken_invariant, observe
 from pricing.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety, Sharing, ceil_div, maximum, minimum
 from pricing.reading import Reading
-from pricing.requests import RecomputeMode, RequestGroup, RequestSpec, Workload, signature_of, workload_of
+from pricing.requests import RecomputeMode, RequestGroup, RequestSpec, Workload, mix_key, signature_of, workload_of
 from pricing.wave import Wave
 
 # --- INV-1, INV-2: monotone ------------------------------------------------------------------------------------------
@@ -96,6 +97,29 @@ def price_never_falls_with_floor(
 ) -> bool:
     """INV-2 in F."""
     return price_never_falls(wave, replace(wave, floor_bytes=wave.floor_bytes + extra_bytes), profile, law, safety)
+
+
+def charges_are_exact(
+    wave: Wave, extra_logical_rows: int, extra_segments: int, profile: Profile, law: RateLaw = WARM
+) -> bool:
+    """INV-2, tight: with its model rows held, a packed-priced wave pays 6,144 B for each further logical row and G for
+    each further segment; a wave that is not packed-priced pays neither.
+
+    Premise: something was learned and the further logical rows stay within the sharing that needs no more rows.
+    """
+    grown = replace(
+        wave,
+        packed_rows=maximum(1, wave.packed_rows),
+        logical_rows=wave.logical_rows + extra_logical_rows,
+        grad_segments=wave.grad_segments + extra_segments,
+    )
+    wave = replace(wave, packed_rows=maximum(1, wave.packed_rows))
+    if profile.is_empty or not is_within_known_sharing(grown, profile, law):
+        return True
+    packed_priced = not law.ineligibility(profile, wave.workload)
+    charge = 6_144 * extra_logical_rows + wave.segment_state_bytes * extra_segments if packed_priced else 0
+    growth = law.compute_bytes(grown, profile, packed_priced) - law.compute_bytes(wave, profile, packed_priced)
+    return growth == charge
 
 
 # --- INV-3: bounds ---------------------------------------------------------------------------------------------------
@@ -223,10 +247,34 @@ def later_reading_stays_covered(
     return required_bytes(wave, profile, law, safety) >= reading.output_bytes + reading.compute_bytes
 
 
+def coverage_is_tight(reading: Reading) -> bool:
+    """INV-8, tight: from nothing, a reading teaches a rate that covers its compute and is less than a byte a row above.
+
+    The same for retained bytes, which stay unknown where the reading carries none. Premise: the reading has rows.
+    """
+    if reading.packed_rows == 0:
+        return True
+    profile, rows = observe(Profile(), reading), reading.packed_rows
+    excess = profile.peak_bytes_per_row * rows - maximum(0, reading.peak_delta_bytes - reading.output_bytes)
+    if not 0 <= excess < rows:
+        return False
+    if reading.retained_bytes is None or profile.retained_bytes_per_row is None:
+        return reading.retained_bytes is None and profile.retained_bytes_per_row is None
+    kept = maximum(0, minimum(reading.retained_bytes, reading.peak_delta_bytes) - reading.output_bytes)
+    return 0 <= profile.retained_bytes_per_row * rows - kept < rows
+
+
 def _observed(profile: Profile, readings: Sequence[Reading]) -> Profile:
     for reading in readings:
         profile = observe(profile, reading)
     return profile
+
+
+def saw_the_whole_peak(reading: Reading) -> bool:
+    """Completeness, said again from the table of kinds: the only readings that may lower a price."""
+    if reading.kind == "whole_wave":
+        return True
+    return reading.kind == "forward_only" and reading.closes_wave and not reading.grads
 
 
 # --- INV-9, INV-10: learning -----------------------------------------------------------------------------------------
@@ -271,7 +319,7 @@ def first_complete_reading_is_the_seed(profile: Profile, reading: Reading) -> bo
     if profile.complete_readings > 0:
         return True
     after = observe(profile, reading)
-    seeds = reading.is_complete and reading.packed_rows > 0
+    seeds = saw_the_whole_peak(reading) and reading.packed_rows > 0
     return (
         after.complete_readings == (1 if seeds else 0) and not after.has_warm_fit and after.warm_bytes_per_row is None
     )
@@ -280,7 +328,7 @@ def first_complete_reading_is_the_seed(profile: Profile, reading: Reading) -> bo
 def second_complete_reading_makes_the_warm_fit(profile: Profile, reading: Reading) -> bool:
     """INV-9: after the seed a complete reading with rows always leaves a complete warm fit that covers it, pending rate
     included. Premise: `profile` has its seed and the reading is complete and has rows."""
-    if profile.complete_readings == 0 or not reading.is_complete or reading.packed_rows == 0:
+    if profile.complete_readings == 0 or not saw_the_whole_peak(reading) or reading.packed_rows == 0:
         return True
     after = observe(profile, reading)
     pending = 0 if profile.warm_bytes_per_row is None else profile.warm_bytes_per_row
@@ -293,7 +341,7 @@ def second_complete_reading_makes_the_warm_fit(profile: Profile, reading: Readin
 
 def incomplete_reading_never_completes(profile: Profile, reading: Reading) -> bool:
     """INV-9: an incomplete reading neither seeds nor completes nor extends the warm fit. Premise: it is incomplete."""
-    if reading.is_complete:
+    if saw_the_whole_peak(reading):
         return True
     after = observe(profile, reading)
     return (
@@ -310,7 +358,7 @@ def incomplete_reading_never_lowers(
 
     Premise: incomplete; something was learned before; the wave lies within the known sharing.
     """
-    if reading.is_complete or profile.is_empty or not is_within_known_sharing(wave, profile, law):
+    if saw_the_whole_peak(reading) or profile.is_empty or not is_within_known_sharing(wave, profile, law):
         return True
     after = observe(profile, reading)
     return required_bytes(wave, profile, law, safety) <= required_bytes(wave, after, law, safety)
@@ -337,9 +385,33 @@ def retained_is_required_outside_the_windows(
     wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY
 ) -> bool:
     """INV-11: where R is unknown or the wave lies outside either window of 8, retained is required."""
-    if profile.retained_bytes_per_row is not None and is_retained_trusted(wave, profile):
+    if profile.retained_bytes_per_row is not None and is_inside_both_windows(wave, profile):
         return True
     return retained_bytes(wave, profile, law, safety) == required_bytes(wave, profile, law, safety)
+
+
+def is_inside_both_windows(wave: Wave, profile: Profile) -> bool:
+    """The retained windows, said again: P <= 8 * largest packed rows, L <= 8 * r * max(1, P). Equality is inside."""
+    beyond_rows = wave.packed_rows > 8 * profile.largest_packed_rows
+    reach = 8 * profile.sharing.logical_rows * maximum(1, wave.packed_rows)
+    return not beyond_rows and not wave.logical_rows * profile.sharing.packed_rows > reach
+
+
+def retained_is_the_formula_inside_the_windows(
+    wave: Wave, profile: Profile, law: RateLaw = WARM, safety: Safety = DEFAULT_SAFETY
+) -> bool:
+    """INV-11, exact: inside both windows retained is min(required, ceil(sigma * (O + max(C, kept)))), with
+    kept = R*P + 6144*L when packed-priced and R * rows(r) at k = 1 otherwise. Premise: R is known."""
+    rate = profile.retained_bytes_per_row
+    if rate is None or wave.packed_rows == 0 or not is_inside_both_windows(wave, profile):
+        return True
+    if law.ineligibility(profile, wave.workload):
+        kept = rate * sharing_rows(wave.packed_rows, wave.logical_rows, profile.sharing, 1)
+    else:
+        kept = rate * wave.packed_rows + 6_144 * wave.logical_rows
+    held = safety.numerator * (wave.output_bytes + maximum(wave.checkpoint_retained_bytes, kept))
+    expected = minimum(required_bytes(wave, profile, law, safety), ceil_div(held, safety.denominator))
+    return retained_bytes(wave, profile, law, safety) == expected
 
 
 def safety_is_tight(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> bool:
@@ -379,11 +451,19 @@ def short_request_changes_eligibility_not_identity(
 ) -> bool:
     """INV-13: a short single-target request joining a group that has such requests keeps the signature and ends packed
     pricing. Premise: `short` is short, and the first group has an active single-target request."""
-    if not short.is_short or not groups or "target:single" not in workload_of(groups[:1], recompute).request_mixes:
+    is_short = mix_key(short) == "target:single" and 6_144 * short.logical_rows < 384 * 1_024
+    if not is_short or not groups or "target:single" not in workload_of(groups[:1], recompute).request_mixes:
         return True
     joined = [replace(groups[0], requests=(*groups[0].requests, short)), *groups[1:]]
     same = signature_of(joined, recompute, topology=topology) == signature_of(groups, recompute, topology=topology)
     return same and bool(ineligibility(profile, workload_of(joined, recompute)))
+
+
+def eligibility_asks_facts_only(workload: Workload, first: Profile, second: Profile) -> bool:
+    """Section 3: no learned figure takes part in eligibility. Premise: both profiles have learned something."""
+    if first.is_empty or second.is_empty:
+        return True
+    return ineligibility(first, workload) == ineligibility(second, workload)
 
 
 def replay_is_identical(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> bool:
@@ -448,6 +528,7 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
                 price_never_falls_with_segments,
                 price_never_falls_with_outputs,
                 price_never_falls_with_floor,
+                charges_are_exact,
                 price_never_falls,
             ),
             functions=("law.required_bytes", "law.charge_bytes"),
@@ -479,7 +560,7 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
         ),
         "INV-8": Invariant(
             statement="every reading is covered by the all-readings term, every one after the seed by the final price",
-            predicates=(all_readings_term_covers, later_reading_stays_covered),
+            predicates=(all_readings_term_covers, later_reading_stays_covered, coverage_is_tight),
             functions=("profile.observe", "law.all_readings_bytes", "law.warm_bytes"),
         ),
         "INV-9": Invariant(
@@ -501,7 +582,11 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
         ),
         "INV-11": Invariant(
             statement="retained is never above required, and equal to it outside either window",
-            predicates=(retained_is_never_above_required, retained_is_required_outside_the_windows),
+            predicates=(
+                retained_is_never_above_required,
+                retained_is_required_outside_the_windows,
+                retained_is_the_formula_inside_the_windows,
+            ),
             functions=("law.retained_bytes", "law.is_retained_trusted"),
         ),
         "INV-12": Invariant(
@@ -511,7 +596,11 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
         ),
         "INV-13": Invariant(
             statement="inactive requests change nothing; a short request changes eligibility, never identity",
-            predicates=(inactive_requests_change_nothing, short_request_changes_eligibility_not_identity),
+            predicates=(
+                inactive_requests_change_nothing,
+                short_request_changes_eligibility_not_identity,
+                eligibility_asks_facts_only,
+            ),
             functions=("requests.mix_key", "requests.workload_of", "requests.signature_of", "law.ineligibility"),
         ),
         "INV-14": Invariant(

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pricing import contracts
-from pricing.law import Law
+from pricing.law import LOGICAL, PACKED, WARM, Law, RateLaw
 from pricing.laws import LAWS
 from pricing.profile import Profile
 from pricing.quantities import Safety, more_sharing
@@ -34,6 +34,7 @@ from pricing.testing.strategies import MAX_BYTES, MAX_ROWS, recompute_modes
 from pricing.wave import Wave
 
 laws = st.sampled_from(list(LAWS.values()))
+rate_laws = st.sampled_from([LOGICAL, PACKED, WARM])
 extras = st.one_of(st.just(1), counts(MAX_ROWS))
 cases = waves_and_profiles()
 Case = tuple[Wave, Profile]
@@ -67,6 +68,12 @@ def test_price_never_falls_with_outputs(case: Case, extra: int, law: Law, safety
 @given(cases, counts(MAX_BYTES), laws, safeties())
 def test_price_never_falls_with_floor(case: Case, extra: int, law: Law, safety: Safety) -> None:
     assert contracts.price_never_falls_with_floor(case[0], extra, case[1], law, safety)
+
+
+@pytest.mark.invariant("INV-2")
+@given(cases, extras, extras, rate_laws)
+def test_charges_are_exact(case: Case, rows: int, segments: int, law: RateLaw) -> None:
+    assert contracts.charges_are_exact(case[0], rows, segments, case[1], law)
 
 
 @pytest.mark.invariant("INV-1", "INV-2")
@@ -154,6 +161,12 @@ def test_later_reading_stays_covered(
     assert contracts.later_reading_stays_covered(before, reading, later, workload, law, safety, state)
 
 
+@pytest.mark.invariant("INV-8")
+@given(readings())
+def test_coverage_is_tight(reading: Reading) -> None:
+    assert contracts.coverage_is_tight(reading)
+
+
 @pytest.mark.invariant("INV-9")
 @given(reachable_profiles(), readings())
 def test_profile_stays_reachable(profile: Profile, reading: Reading) -> None:
@@ -211,6 +224,12 @@ def test_retained_is_required_outside_the_windows(case: Case, law: Law, safety: 
     assert contracts.retained_is_required_outside_the_windows(case[0], case[1], law, safety)
 
 
+@pytest.mark.invariant("INV-11")
+@given(cases, rate_laws, safeties())
+def test_retained_is_the_formula_inside_the_windows(case: Case, law: RateLaw, safety: Safety) -> None:
+    assert contracts.retained_is_the_formula_inside_the_windows(case[0], case[1], law, safety)
+
+
 @pytest.mark.invariant("INV-12")
 @given(cases, laws, safeties())
 def test_safety_is_tight(case: Case, law: Law, safety: Safety) -> None:
@@ -236,6 +255,12 @@ def test_short_request_changes_eligibility_not_identity(
     groups = [replace(groups[0], requests=(*groups[0].requests, long)), *groups[1:]]
     assert short.is_short
     assert contracts.short_request_changes_eligibility_not_identity(groups, short, recompute, profile)
+
+
+@pytest.mark.invariant("INV-13")
+@given(workloads(), reachable_profiles(), reachable_profiles())
+def test_eligibility_asks_facts_only(workload: Workload, first: Profile, second: Profile) -> None:
+    assert contracts.eligibility_asks_facts_only(workload, first, second)
 
 
 @pytest.mark.invariant("INV-14")

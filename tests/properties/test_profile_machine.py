@@ -1,4 +1,4 @@
-"""A profile under arbitrary use: readings of every kind in any order, next to a naive record of everything it was told."""
+"""A profile under arbitrary use: readings of every kind in any order, beside the bare list of what it was told."""
 
 from __future__ import annotations
 

@@ -1,0 +1,185 @@
+"""Every wrong kernel is caught by the contract it names, and the right kernel by none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+
+from pricing import contracts
+from pricing.errors import PricingError
+from pricing.law import LOGICAL, PACKED, WARM
+from pricing.profile import observe_all
+from pricing.quantities import DEFAULT_SAFETY
+from pricing.requests import ONE_LAYER_FULL, RequestSpec
+from pricing.testing import (
+    counts,
+    growths,
+    histories,
+    incomplete_readings,
+    reachable_profiles,
+    readings,
+    request_groups,
+    seeded_profiles,
+    waves,
+    waves_and_profiles,
+    workloads,
+)
+from tests.quality.wrong_kernels import WRONG_KERNELS, WrongKernel, installed
+
+SEARCH = settings(
+    max_examples=4_000,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+rate_laws = st.sampled_from([LOGICAL, PACKED, WARM])
+safeties = st.just(DEFAULT_SAFETY)
+extras = st.one_of(st.just(1), counts(1 << 22))
+seeded_cases = waves_and_profiles(min_packed_rows=1, seeded=True)
+any_cases = waves_and_profiles()
+inactive = st.lists(st.just(RequestSpec(input_shape=(8,))), min_size=1, max_size=2)
+with_single = request_groups().map(
+    lambda groups: [
+        contracts.replace(groups[0], requests=(RequestSpec(input_shape=(64,), target_shape=(64,)),)),
+        *groups[1:],
+    ]
+)
+
+
+def _at_reading(parts: tuple) -> bool:
+    before, reading, later, wave = parts
+    return contracts.all_readings_term_covers(
+        before, reading, later, contracts.replace(wave, packed_rows=reading.packed_rows)
+    )
+
+
+# How to call each predicate that a wrong kernel names: arguments, and how they are spread over its parameters.
+PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
+    "price_never_falls_with_packed_rows": (
+        st.tuples(seeded_cases, extras, rate_laws),
+        lambda a: contracts.price_never_falls_with_packed_rows(a[0][0], a[1], a[0][1], a[2]),
+    ),
+    "warm_fit_never_raises": (seeded_cases, lambda a: contracts.warm_fit_never_raises(*a)),
+    "clamp_is_exact": (
+        st.tuples(waves_and_profiles(min_packed_rows=1), growths()),
+        lambda a: contracts.clamp_is_exact(*a[0], a[1]),
+    ),
+    "safety_is_tight": (st.tuples(any_cases, rate_laws), lambda a: contracts.safety_is_tight(*a[0], a[1])),
+    "warm_floor_holds": (st.tuples(seeded_cases, growths()), lambda a: contracts.warm_floor_holds(*a[0], a[1])),
+    "charges_are_exact": (
+        st.tuples(seeded_cases, st.sampled_from([0, 1]), extras, rate_laws),
+        lambda a: contracts.charges_are_exact(a[0][0], a[1], a[2], a[0][1], a[3]),
+    ),
+    "retained_is_never_above_required": (
+        st.tuples(any_cases, rate_laws),
+        lambda a: contracts.retained_is_never_above_required(*a[0], a[1]),
+    ),
+    "retained_is_the_formula_inside_the_windows": (
+        st.tuples(seeded_cases, rate_laws),
+        lambda a: contracts.retained_is_the_formula_inside_the_windows(*a[0], a[1]),
+    ),
+    "retained_is_required_outside_the_windows": (
+        st.tuples(seeded_cases, rate_laws),
+        lambda a: contracts.retained_is_required_outside_the_windows(*a[0], a[1]),
+    ),
+    "eligibility_asks_facts_only": (
+        st.tuples(workloads(), reachable_profiles(), reachable_profiles()),
+        lambda a: contracts.eligibility_asks_facts_only(*a),
+    ),
+    "short_request_changes_eligibility_not_identity": (
+        st.tuples(with_single, reachable_profiles()),
+        lambda a: contracts.short_request_changes_eligibility_not_identity(
+            a[0], RequestSpec(input_shape=(63,), target_shape=(63,)), ONE_LAYER_FULL, a[1]
+        ),
+    ),
+    "second_complete_reading_makes_the_warm_fit": (
+        st.tuples(seeded_profiles(), readings(min_packed_rows=1)),
+        lambda a: contracts.second_complete_reading_makes_the_warm_fit(*a),
+    ),
+    "first_complete_reading_is_the_seed": (
+        st.tuples(reachable_profiles(2), readings()),
+        lambda a: contracts.first_complete_reading_is_the_seed(*a),
+    ),
+    "observing_only_ratchets": (
+        st.tuples(seeded_profiles(), readings()),
+        lambda a: contracts.observing_only_ratchets(*a),
+    ),
+    "all_readings_term_covers": (
+        st.tuples(
+            reachable_profiles(2),
+            readings(min_packed_rows=1),
+            histories(1),
+            waves(observe_all(contracts.Profile(), []), min_packed_rows=1),
+        ),
+        _at_reading,
+    ),
+    "later_reading_stays_covered": (
+        st.tuples(seeded_profiles(), readings(min_packed_rows=1), histories(2), workloads(), rate_laws),
+        lambda a: contracts.later_reading_stays_covered(*a),
+    ),
+    "incomplete_reading_never_completes": (
+        st.tuples(seeded_profiles(), incomplete_readings() | readings()),
+        lambda a: contracts.incomplete_reading_never_completes(*a),
+    ),
+    "order_does_not_matter": (
+        st.tuples(seeded_profiles(), readings(), readings()),
+        lambda a: contracts.order_does_not_matter(*a),
+    ),
+    "coverage_is_tight": (readings(), contracts.coverage_is_tight),
+    "profile_stays_reachable": (
+        st.tuples(reachable_profiles(1), readings()),
+        lambda a: contracts.profile_stays_reachable(*a),
+    ),
+    "inactive_requests_change_nothing": (
+        st.tuples(request_groups(), inactive),
+        lambda a: contracts.inactive_requests_change_nothing(a[0], a[1], ONE_LAYER_FULL),
+    ),
+}
+
+
+def _finds_a_violation(predicate: str, max_examples: int = SEARCH.max_examples) -> bool:
+    arguments, holds = PROBES[predicate]
+
+    def violated(drawn: object) -> bool:
+        try:
+            return not holds(drawn)
+        except PricingError:  # the kernel itself refused what the wrong function made
+            return True
+
+    try:
+        find(arguments, violated, settings=settings(SEARCH, max_examples=max_examples))
+    except NoSuchExample:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kernel", WRONG_KERNELS, ids=lambda kernel: kernel.name)
+def test_wrong_kernel_is_caught_by_the_contract_it_names(kernel: WrongKernel) -> None:
+    with installed(kernel):
+        assert _finds_a_violation(kernel.caught_by), f"{kernel.caught_by} does not see that {kernel.mistake}"
+
+
+@pytest.mark.parametrize("predicate", PROBES)
+def test_right_kernel_is_caught_by_no_contract(predicate: str) -> None:
+    assert not _finds_a_violation(predicate, max_examples=150)
+
+
+def test_wrong_kernels_name_existing_contracts() -> None:
+    stated = {predicate.__name__ for invariant in contracts.INVARIANTS.values() for predicate in invariant.predicates}
+    assert {kernel.caught_by for kernel in WRONG_KERNELS} <= stated
+    assert len({kernel.name for kernel in WRONG_KERNELS}) == len(WRONG_KERNELS) >= 20
+
+
+def test_patches_are_undone() -> None:
+    before = [getattr(owner, name) for kernel in WRONG_KERNELS for owner, name in kernel.patches]
+    for kernel in WRONG_KERNELS:
+        with installed(kernel):
+            pass
+    after = [getattr(owner, name) for kernel in WRONG_KERNELS for owner, name in kernel.patches]
+    assert all(left is right for left, right in zip(before, after, strict=True))

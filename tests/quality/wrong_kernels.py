@@ -1,0 +1,577 @@
+"""Wrong kernels: mistakes that were made, or easily are, as patches of the shipped functions.
+
+Each names the contract that must notice it. A suite that passes on one of these proves nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pricing import law, profile, quantities, requests
+from pricing.law import Ineligible
+from pricing.profile import Profile
+from pricing.quantities import Sharing
+from pricing.reading import Reading
+from pricing.requests import RequestGroup, RequestSpec, Signature, Workload
+from pricing.wave import Wave
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongKernel:
+    """`patches` maps (owner, attribute) to the wrong function; `caught_by` is a predicate of `pricing.contracts`."""
+
+    name: str
+    mistake: str
+    caught_by: str
+    patches: Mapping[tuple[object, str], object]
+
+
+@contextmanager
+def installed(kernel: WrongKernel) -> Iterator[None]:
+    """Put the wrong functions in place everywhere in the package that the right ones were imported to."""
+    undo: list[tuple[object, str, object]] = []
+    try:
+        for (owner, attribute), wrong in kernel.patches.items():
+            right = getattr(owner, attribute)
+            for holder in [owner, *_modules_holding(attribute, right)]:
+                undo.append((holder, attribute, right))
+                setattr(holder, attribute, wrong)
+        yield
+    finally:
+        for holder, attribute, right in reversed(undo):
+            setattr(holder, attribute, right)
+
+
+def _modules_holding(attribute: str, value: object) -> list[object]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("pricing.")]
+    return [module for module in modules if module.__dict__.get(attribute) is value]
+
+
+# --- wrong pricing ---------------------------------------------------------------------------------------------------
+
+
+def _warm_from_the_floor_only(wave: Wave, known: Profile, growth: int, *, warm: bool) -> int:
+    model = law.all_readings_bytes(wave, known, growth)
+    term = law.warm_bytes(wave, known, growth) if warm else None
+    gate = known.warm_packed_rows
+    return model if term is None or gate is None or wave.packed_rows < gate else min(model, term)
+
+
+def _warm_instead_of_least(wave: Wave, known: Profile, growth: int, *, warm: bool) -> int:
+    term = law.warm_bytes(wave, known, growth) if warm else None
+    return law.all_readings_bytes(wave, known, growth) if term is None else term
+
+
+def _all_readings_in_doubles(wave: Wave, known: Profile, growth: int) -> int:
+    ratio = known.sharing.logical_rows / known.sharing.packed_rows
+    return int(known.peak_bytes_per_row * max(float(wave.packed_rows), wave.logical_rows / (growth * ratio)))
+
+
+def _clamp_missing(packed_rows: int, logical_rows: int, sharing: Sharing, growth: int) -> int:
+    return packed_rows
+
+
+def _clamp_everywhere(packed_rows: int, logical_rows: int, sharing: Sharing, growth: int) -> int:
+    return quantities.ceil_div(logical_rows * sharing.packed_rows, growth * sharing.logical_rows)
+
+
+def _cross_product_of_maxima(wave: Wave, known: Profile, growth: int) -> int:
+    rows = law.sharing_rows(wave.packed_rows, wave.logical_rows, known.sharing, growth)
+    return known.peak_bytes_per_row * max(rows, known.largest_packed_rows)
+
+
+def _reach_rounded_down(packed_rows: int, logical_rows: int, sharing: Sharing, growth: int) -> int:
+    return max(packed_rows, logical_rows * sharing.packed_rows // (growth * sharing.logical_rows))
+
+
+def _warm_rows_without_floor(wave: Wave, floor_rows: int, sharing: Sharing, growth: int) -> int:
+    return law.sharing_rows(wave.packed_rows, wave.logical_rows, sharing, growth)
+
+
+def _no_segment_charge(wave: Wave) -> int:
+    return quantities.LOGICAL_ROW_BYTES * wave.logical_rows
+
+
+def _packed_rows_charged(wave: Wave) -> int:
+    return quantities.LOGICAL_ROW_BYTES * wave.packed_rows + wave.grad_segments * wave.segment_state_bytes
+
+
+def _safety_truncated(numerator: int, denominator: int, byte_count: int) -> int:
+    return numerator * byte_count // denominator
+
+
+def _safety_in_doubles(numerator: int, denominator: int, byte_count: int) -> int:
+    return int(numerator / denominator * byte_count)
+
+
+def _nothing_to_run_pays_the_floor(wave: Wave, known: Profile, chosen: Any = law.WARM, safety: Any = None) -> int:
+    safety = safety or quantities.DEFAULT_SAFETY
+    compute = law._floored_compute_bytes(wave, known, chosen)
+    return quantities.with_safety(safety.numerator, safety.denominator, wave.output_bytes + compute)
+
+
+def _floor_added(wave: Wave, known: Profile, chosen: Any) -> int:
+    if known.is_empty:
+        return wave.floor_bytes
+    packed_priced = not chosen.ineligibility(known, wave.workload)
+    return wave.floor_bytes + int(chosen.compute_bytes(wave, known, packed_priced))
+
+
+def _cold_is_free(wave: Wave, known: Profile, chosen: Any) -> int:
+    if known.is_empty:
+        return 0
+    packed_priced = not chosen.ineligibility(known, wave.workload)
+    return max(wave.floor_bytes, int(chosen.compute_bytes(wave, known, packed_priced)))
+
+
+def _retained_uncapped(wave: Wave, known: Profile, chosen: Any, safety: Any, required: int) -> int:
+    if wave.packed_rows == 0 or known.is_empty:
+        return required
+    kept = chosen.kept_bytes(wave, known, not chosen.ineligibility(known, wave.workload))
+    if kept is None:
+        return required
+    held = wave.output_bytes + max(wave.checkpoint_retained_bytes, kept)
+    return quantities.with_safety(safety.numerator, safety.denominator, held)
+
+
+def _window_edge_outside(wave: Wave, known: Profile) -> bool:
+    return wave.packed_rows < 8 * known.largest_packed_rows and (
+        wave.logical_rows * known.sharing.packed_rows
+        <= 8 * known.sharing.logical_rows * quantities.maximum(1, wave.packed_rows)
+    )
+
+
+def _window_one_row_wider(wave: Wave, known: Profile) -> bool:
+    return wave.packed_rows <= 8 * known.largest_packed_rows + 1 and (
+        wave.logical_rows * known.sharing.packed_rows
+        <= 8 * known.sharing.logical_rows * quantities.maximum(1, wave.packed_rows)
+    )
+
+
+def _no_sharing_window(wave: Wave, known: Profile) -> bool:
+    return wave.packed_rows <= 8 * known.largest_packed_rows
+
+
+def _rate_floor_in_eligibility(known: Profile, workload: Workload) -> tuple[Ineligible, ...]:
+    if known.peak_bytes_per_row < 24_576:
+        return (Ineligible.NO_PROFILE,)
+    return _right_ineligibility(known, workload)
+
+
+_right_ineligibility = law.ineligibility
+
+
+# --- wrong learning --------------------------------------------------------------------------------------------------
+
+_right_observe = profile.observe
+
+
+def _pending_rate_dropped(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    if known.warm_packed_rows is None and after.warm_packed_rows is not None:
+        return replace(after, warm_bytes_per_row=told.peak_bytes_per_row)
+    return after
+
+
+def _first_wave_warm(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    if known.complete_readings == 0 and after.complete_readings == 1:
+        return replace(after, warm_bytes_per_row=told.peak_bytes_per_row)
+    return after
+
+
+def _warm_floor_rises(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    if known.warm_packed_rows is not None and told.is_complete and told.packed_rows > 0:
+        return replace(after, warm_packed_rows=max(known.warm_packed_rows, told.packed_rows))
+    return after
+
+
+def _incomplete_teaches_no_rate(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    if told.is_complete or known.is_empty:
+        return after
+    return replace(
+        after, peak_bytes_per_row=known.peak_bytes_per_row, retained_bytes_per_row=known.retained_bytes_per_row
+    )
+
+
+def _incomplete_raises_no_warm_rate(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    return after if told.is_complete else replace(after, warm_bytes_per_row=known.warm_bytes_per_row)
+
+
+def _incomplete_extends_the_warm_fit(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    if known.warm_packed_rows is None or told.packed_rows == 0:
+        return after
+    return replace(after, warm_packed_rows=min(known.warm_packed_rows, told.packed_rows))
+
+
+def _last_rate_wins(known: Profile, told: Reading) -> Profile:
+    after = _right_observe(known, told)
+    if known.warm_packed_rows is None or told.packed_rows == 0:
+        return after
+    return replace(after, warm_bytes_per_row=told.peak_bytes_per_row)
+
+
+def _last_of_equal_sharing_kept(sharing: Sharing, logical_rows: int, packed_rows: int) -> Sharing:
+    if logical_rows * sharing.packed_rows >= sharing.logical_rows * packed_rows and logical_rows >= packed_rows:
+        return Sharing(logical_rows=logical_rows, packed_rows=packed_rows)
+    return sharing
+
+
+def _unseen_retained_is_zero(known: int | None, told: Reading) -> int:
+    kept = told.retained_compute_bytes or 0
+    return max(known or 0, quantities.ceil_div(kept, told.packed_rows))
+
+
+def _rate_truncated(told: Reading) -> int:
+    return told.compute_bytes // told.packed_rows
+
+
+def _output_not_subtracted(told: Reading) -> int:
+    return told.peak_delta_bytes
+
+
+def _retained_above_the_peak(told: Reading) -> int | None:
+    return None if told.retained_bytes is None else max(0, told.retained_bytes - told.output_bytes)
+
+
+def _every_forward_complete(told: Reading) -> bool:
+    return told.kind in ("whole_wave", "forward_only")
+
+
+def _interrupted_complete(told: Reading) -> bool:
+    return told.kind in ("whole_wave", "interrupted")
+
+
+# --- wrong identity --------------------------------------------------------------------------------------------------
+
+_right_signature_of = requests.signature_of
+
+
+def _all_requests(group: RequestGroup) -> tuple[RequestSpec, ...]:
+    return group.requests
+
+
+def _short_flag_in_identity(groups: Any, recompute: Any, *, topology: str) -> Signature:
+    signature = _right_signature_of(groups, recompute, topology=topology)
+    is_short = requests.workload_of(groups, recompute).has_short_request
+    return replace(signature, topology=topology + ("/short" if is_short else ""))
+
+
+def _no_short_gate(workload: Workload) -> bool:
+    return False
+
+
+def _kernel(name: str, mistake: str, caught_by: str, owner: object, attribute: str, wrong: object) -> WrongKernel:
+    return WrongKernel(name=name, mistake=mistake, caught_by=caught_by, patches={(owner, attribute): wrong})
+
+
+def _getter(function: Callable[[Any], object]) -> property:
+    return property(function)
+
+
+WRONG_KERNELS: tuple[WrongKernel, ...] = (
+    _kernel(
+        "size_gate_instead_of_floor",
+        "the warm rate prices only waves from the warm floor on, so the price drops there",
+        "price_never_falls_with_packed_rows",
+        law,
+        "model_bytes",
+        _warm_from_the_floor_only,
+    ),
+    _kernel(
+        "warm_instead_of_least",
+        "the warm term replaces the all-readings term even where it is higher",
+        "warm_fit_never_raises",
+        law,
+        "model_bytes",
+        _warm_instead_of_least,
+    ),
+    _kernel(
+        "rates_in_doubles",
+        "the all-readings term in floating point",
+        "clamp_is_exact",
+        law,
+        "all_readings_bytes",
+        _all_readings_in_doubles,
+    ),
+    _kernel(
+        "safety_in_doubles",
+        "the safety factor as a double, truncated",
+        "safety_is_tight",
+        quantities,
+        "with_safety",
+        _safety_in_doubles,
+    ),
+    _kernel(
+        "clamp_missing",
+        "packed rows alone, however far the sharing is beyond the evidence",
+        "clamp_is_exact",
+        law,
+        "sharing_rows",
+        _clamp_missing,
+    ),
+    _kernel(
+        "clamp_everywhere",
+        "the rows that sharing implies, even below the packed rows",
+        "clamp_is_exact",
+        law,
+        "sharing_rows",
+        _clamp_everywhere,
+    ),
+    _kernel(
+        "reach_rounded_down",
+        "implied rows rounded down instead of up",
+        "clamp_is_exact",
+        law,
+        "sharing_rows",
+        _reach_rounded_down,
+    ),
+    _kernel(
+        "cross_product_of_maxima",
+        "the highest rate times the largest size ever seen",
+        "clamp_is_exact",
+        law,
+        "all_readings_bytes",
+        _cross_product_of_maxima,
+    ),
+    _kernel(
+        "warm_floor_missing",
+        "the warm rate through the origin, below the smallest warm wave too",
+        "warm_floor_holds",
+        law,
+        "warm_rows",
+        _warm_rows_without_floor,
+    ),
+    _kernel(
+        "segments_uncharged",
+        "recurrent states of segments cost nothing",
+        "charges_are_exact",
+        law,
+        "charge_bytes",
+        _no_segment_charge,
+    ),
+    _kernel(
+        "packed_rows_charged",
+        "head and caller memory charged by packed instead of logical rows",
+        "charges_are_exact",
+        law,
+        "charge_bytes",
+        _packed_rows_charged,
+    ),
+    _kernel(
+        "safety_truncated",
+        "truncation instead of rounding up",
+        "safety_is_tight",
+        quantities,
+        "with_safety",
+        _safety_truncated,
+    ),
+    _kernel(
+        "nothing_to_run_pays_the_floor",
+        "a wave without rows is charged the static floor",
+        "safety_is_tight",
+        law,
+        "required_bytes",
+        _nothing_to_run_pays_the_floor,
+    ),
+    _kernel(
+        "floor_added",
+        "the static floor added to the learned compute instead of compared with it",
+        "safety_is_tight",
+        law,
+        "_floored_compute_bytes",
+        _floor_added,
+    ),
+    _kernel(
+        "cold_is_free",
+        "the floor forgotten without a profile",
+        "safety_is_tight",
+        law,
+        "_floored_compute_bytes",
+        _cold_is_free,
+    ),
+    _kernel(
+        "retained_uncapped",
+        "retained bytes not capped by required bytes",
+        "retained_is_never_above_required",
+        law,
+        "_capped_retained_bytes",
+        _retained_uncapped,
+    ),
+    _kernel(
+        "window_edge_outside",
+        "`<` for `<=` at the size window",
+        "retained_is_the_formula_inside_the_windows",
+        law,
+        "is_retained_trusted",
+        _window_edge_outside,
+    ),
+    _kernel(
+        "window_one_row_wider",
+        "the size window one row too wide",
+        "retained_is_required_outside_the_windows",
+        law,
+        "is_retained_trusted",
+        _window_one_row_wider,
+    ),
+    _kernel(
+        "no_sharing_window",
+        "retained trusted at any sharing",
+        "retained_is_required_outside_the_windows",
+        law,
+        "is_retained_trusted",
+        _no_sharing_window,
+    ),
+    _kernel(
+        "rate_floor_in_eligibility",
+        "packed pricing only from a learned rate on",
+        "eligibility_asks_facts_only",
+        law,
+        "ineligibility",
+        _rate_floor_in_eligibility,
+    ),
+    _kernel(
+        "no_short_gate",
+        "short requests packed-priced",
+        "short_request_changes_eligibility_not_identity",
+        Workload,
+        "has_short_request",
+        _getter(_no_short_gate),
+    ),
+    _kernel(
+        "pending_rate_dropped",
+        "a high reading between the seed and the first warm wave is lost",
+        "second_complete_reading_makes_the_warm_fit",
+        profile,
+        "observe",
+        _pending_rate_dropped,
+    ),
+    _kernel(
+        "first_wave_warm",
+        "the seed's one-time costs enter the warm rate",
+        "first_complete_reading_is_the_seed",
+        profile,
+        "observe",
+        _first_wave_warm,
+    ),
+    _kernel(
+        "warm_floor_rises",
+        "the warm floor kept as a maximum",
+        "observing_only_ratchets",
+        profile,
+        "observe",
+        _warm_floor_rises,
+    ),
+    _kernel(
+        "incomplete_teaches_no_rate",
+        "only complete readings raise the all-readings rate",
+        "all_readings_term_covers",
+        profile,
+        "observe",
+        _incomplete_teaches_no_rate,
+    ),
+    _kernel(
+        "incomplete_raises_no_warm_rate",
+        "an incomplete reading after the seed does not raise the warm rate",
+        "later_reading_stays_covered",
+        profile,
+        "observe",
+        _incomplete_raises_no_warm_rate,
+    ),
+    _kernel(
+        "incomplete_extends_the_warm_fit",
+        "an incomplete reading lowers the warm floor",
+        "incomplete_reading_never_completes",
+        profile,
+        "observe",
+        _incomplete_extends_the_warm_fit,
+    ),
+    _kernel(
+        "last_rate_wins",
+        "the warm rate is that of the last reading",
+        "order_does_not_matter",
+        profile,
+        "observe",
+        _last_rate_wins,
+    ),
+    _kernel(
+        "last_of_equal_sharing_kept",
+        "of equal sharing ratios the last pair is kept",
+        "order_does_not_matter",
+        quantities,
+        "more_sharing",
+        _last_of_equal_sharing_kept,
+    ),
+    _kernel(
+        "unseen_retained_is_zero",
+        "retained bytes that nobody read count as none",
+        "coverage_is_tight",
+        profile,
+        "_retained_rate",
+        _unseen_retained_is_zero,
+    ),
+    _kernel(
+        "rate_truncated",
+        "a rate rounded down lies under its own evidence",
+        "all_readings_term_covers",
+        Reading,
+        "peak_bytes_per_row",
+        _getter(_rate_truncated),
+    ),
+    _kernel(
+        "output_not_subtracted",
+        "requested outputs counted as model memory, then charged again",
+        "coverage_is_tight",
+        Reading,
+        "compute_bytes",
+        _getter(_output_not_subtracted),
+    ),
+    _kernel(
+        "retained_above_the_peak",
+        "more retained than the peak",
+        "profile_stays_reachable",
+        Reading,
+        "retained_compute_bytes",
+        _getter(_retained_above_the_peak),
+    ),
+    _kernel(
+        "every_forward_complete",
+        "a forward's reading lowers prices although backward was never seen",
+        "incomplete_reading_never_completes",
+        Reading,
+        "is_complete",
+        _getter(_every_forward_complete),
+    ),
+    _kernel(
+        "interrupted_complete",
+        "an interrupted wave lowers prices",
+        "incomplete_reading_never_completes",
+        Reading,
+        "is_complete",
+        _getter(_interrupted_complete),
+    ),
+    _kernel(
+        "inactive_in_signature",
+        "inactive requests are part of the signature",
+        "inactive_requests_change_nothing",
+        RequestGroup,
+        "active",
+        _getter(_all_requests),
+    ),
+    _kernel(
+        "short_flag_in_identity",
+        "a short batch starts a cold profile of its own",
+        "short_request_changes_eligibility_not_identity",
+        requests,
+        "signature_of",
+        _short_flag_in_identity,
+    ),
+)
