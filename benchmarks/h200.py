@@ -1,0 +1,106 @@
+"""Run the GPU work in parts that fit a short lease: python -m benchmarks.h200 --part first --out DIR --seconds 540
+
+A part is a list of groups; the commands of a group run side by side on the one GPU (each process counts its own
+allocations, so its figures do not change), the groups one after another. Every command's output lands in DIR/log.txt,
+its JSON lines in DIR/evidence.tar.gz, both renewed after each group, so a lease cut short loses one group at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+PYTEST = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "--override-ini", "filterwarnings=")
+
+
+def trace(scenario: str, seconds: int, waves: int = 60) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.record_trace", "--scenario", scenario, "--seconds", str(seconds), "--waves", str(waves),
+        "--out", f"WORK/{scenario}.jsonl",
+    )  # fmt: skip
+
+
+def table(family: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.controlled_table", "--family", family, "--seconds", "90", "--out", f"WORK/controlled-{family}.jsonl")
+
+
+PARTS: dict[str, list[list[tuple[str, ...]]]] = {
+    "first": [
+        [
+            (*PYTEST, "tests/cuda/test_shared_execution.py"),
+            (*PYTEST, "tests/cuda/test_head_charge.py"),
+            table("dense"),
+            table("moe"),
+            table("gdn"),
+            table("gdn_moe"),
+        ],
+        [
+            ("-m", "benchmarks.high_branch", "--family", "gdn", "--seconds", "60", "--out", "WORK/high_branch.jsonl"),
+            trace("long", 100),
+            trace("gdn", 100),
+            trace("many", 60),
+        ],
+        [trace("deep", 70), trace("imbalance", 70), trace("saver", 50), trace("alternate", 70)],
+    ],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", required=True, choices=PARTS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=540.0, help="end every command by then")
+    parser.add_argument("--small", action="store_true", help="sizes for a CPU; leaves the tests out")
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + arguments.seconds
+    out: Path = arguments.out
+    work = Path(f"/tmp/pricing-{arguments.part}")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for number, group in enumerate(PARTS[arguments.part]):
+        commands = [command for command in group if not (arguments.small and "pytest" in command)]
+        run_group(commands, work, deadline, small=arguments.small)
+        save(work, out)
+        print(f"--- group {number} done, {deadline - time.monotonic():.0f} s left", flush=True)
+
+
+def run_group(commands: list[tuple[str, ...]], work: Path, deadline: float, *, small: bool) -> None:
+    """Run `commands` side by side until they end or the deadline comes; print the end of each one's output."""
+    running = []
+    for command in commands:
+        name = "-".join(part.split("/")[-1] for part in command if not part.startswith("-"))[:60]
+        log = work / f"{name.replace('WORK', '')}.log"
+        words = [word.replace("WORK", str(work)) for word in command]
+        if small:
+            words += ["--small", "--device", "cpu"]
+        with log.open("w") as file:
+            process = subprocess.Popen([sys.executable, *words], stdout=file, stderr=subprocess.STDOUT)
+        running.append((process, log, time.monotonic()))
+    for process, log, started in running:
+        try:
+            status = str(process.wait(timeout=max(1.0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = "stopped at the deadline"
+        lines = log.read_text(errors="replace").splitlines()
+        print(f"=== {log.stem}: exit {status}, at most {time.monotonic() - started:.0f} s", *lines[-14:], sep="\n", flush=True)
+
+
+def save(work: Path, out: Path) -> None:
+    """Renew the archive of JSON lines and the log of everything."""
+    with tarfile.open(out / "evidence.tar.gz", "w:gz") as archive:
+        for path in sorted(work.glob("*.jsonl")):
+            archive.add(path, arcname=path.name)
+    with (out / "log.txt").open("w") as file:
+        for path in sorted(work.glob("*.log")):
+            file.write(f"=== {path.stem}\n{path.read_text(errors='replace')}\n")
+
+
+if __name__ == "__main__":
+    main()
