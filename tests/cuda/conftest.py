@@ -1,24 +1,12 @@
-"""Tests on a real GPU: marked `cuda`, skipped where there is none."""
+"""Fixtures of the tests on a real GPU. Every module here marks itself `cuda`."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.cuda)
-            if not torch.cuda.is_available():
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
 
 @pytest.fixture
 def device() -> Iterator[torch.device]:

@@ -15,6 +15,8 @@ from benchmarks.waves import SavingCaller, WaveRunner, WaveShape, policy_gradien
 from pricing import Profile, Reading, Wave, Workload, observe, required_bytes
 from pricing.quantities import LOGICAL_ROW_BYTES
 
+pytestmark = pytest.mark.cuda
+
 KIB = 1 << 10
 MEASURED_PEAK_BYTES = 9 * 512 + 8
 MEASURED_LIVE_BYTES = 6 * 512 + 8

@@ -17,6 +17,8 @@ from adapters.trainer_rank.request import Request
 from adapters.trainer_rank.rows import PackedRows, branched_rows, unshared_rows
 from benchmarks.families import FAMILIES, Family
 
+pytestmark = pytest.mark.cuda
+
 VOCABULARY = 1_000
 TOLERANCE = 0.03
 """Relative error in norm. Two bf16 runs in different row orders differ by a few rounding steps of 2**-8 a layer."""
