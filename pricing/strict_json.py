@@ -126,14 +126,20 @@ class Fields:
 
     def member(self, field: str) -> Fields:
         """A nested object."""
-        return self._nested(field, self._value(field, _REQUIRED), field)
+        return self._nested(self._value(field, _REQUIRED), field)
 
     def optional_member(self, field: str) -> Fields | None:
         return self.member(field) if self._is_given(field) else None
 
     def members(self, field: str) -> list[Fields]:
         """A list of objects."""
-        return [self._nested(field, item, f"{field}[{at}]") for at, item in enumerate(self.items(field))]
+        return [self._nested(item, f"{field}[{at}]") for at, item in enumerate(self.items(field))]
+
+    def optional_members(self, field: str) -> list[Fields | None]:
+        """A list of objects and nulls."""
+        return [
+            None if item is None else self._nested(item, f"{field}[{at}]") for at, item in enumerate(self.items(field))
+        ]
 
     def items(self, field: str) -> list[object]:
         """A list of anything."""
@@ -162,6 +168,17 @@ class Fields:
         """A list of integers in [0, 2**63 - 1]."""
         values = self.items(field)
         return tuple(self._judged(f"{field}[{at}]", value, require_count) for at, value in enumerate(values))
+
+    def rows(self, field: str, lengths: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """A list of lists of integers in [0, 2**63 - 1], each of one of these lengths."""
+        rows = []
+        for at, row in enumerate(self.items(field)):
+            if not isinstance(row, list) or len(row) not in lengths:
+                raise self.error(f"{field}[{at}]", f"must be a list of {' or '.join(map(str, lengths))} integers", row)
+            rows.append(
+                tuple(self._judged(f"{field}[{at}][{place}]", value, require_count) for place, value in enumerate(row))
+            )
+        return tuple(rows)
 
     def build(self, make: Callable[[], _T]) -> _T:
         """`make()`, with a `PricingError` of its own retold as an error of this object."""
@@ -197,7 +214,7 @@ class Fields:
         assert isinstance(value, int), "require_count and require_integer let only ints through"
         return value
 
-    def _nested(self, field: str, value: object, name: str) -> Fields:
+    def _nested(self, value: object, name: str) -> Fields:
         if not isinstance(value, dict):
             raise self.error(name, "must be an object", value)
         return Fields(value, self._file, self._line, f"{self._prefix}{name}.")

@@ -1,0 +1,84 @@
+"""Compare this build with recorded answers of another implementation.
+
+    python -m tests.differential.conform FILE...
+
+A file holds JSON lines of one or several formats, told apart by what a line contains (`tests/data/peer/README.md`
+describes them). Differences go to stderr, the sum to stdout. Exit code 0: nothing differs; 1: something does; 2: a file
+that cannot be read as what it should be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from pricing.errors import FileFormatError, PricingError
+from pricing.strict_json import Fields, read_json_lines
+from tests.differential.comparison import Comparison
+from tests.differential.kernel_formats import compare_history, compare_request_mix
+
+Compare = Callable[[Fields, Comparison], None]
+
+SHOWN_DIFFERENCES: Final = 20
+
+PLANNER_MODULE: Final = "tests.differential.planner_formats"
+_PLANNER_FORMATS: Final[Mapping[str, str]] = {
+    "packed_by_depth": "compare_prefix_tree",
+    "completions": "compare_width_search",
+}
+
+
+def formats() -> dict[str, Compare]:
+    """How each format is compared, by the field that gives it away. A format whose code is not there is skipped."""
+    known: dict[str, Compare] = {"observations": compare_history, "input_shape": compare_request_mix}
+    try:
+        planner = importlib.import_module(PLANNER_MODULE)
+    except ModuleNotFoundError as error:
+        if error.name != PLANNER_MODULE:
+            raise
+        return known | {mark: lambda _case, comparison, mark=mark: comparison.skip(mark) for mark in _PLANNER_FORMATS}
+    return known | {mark: getattr(planner, name) for mark, name in _PLANNER_FORMATS.items()}
+
+
+def conform(paths: Iterable[str]) -> Comparison:
+    """Compare every line of every file. Raises `FileFormatError` and `OSError`."""
+    comparison = Comparison()
+    known = formats()
+    for path in paths:
+        empty = True
+        for case in read_json_lines(path):
+            empty = False
+            comparison.place = f"{path}:{case.line}"
+            marks = [mark for mark in known if case.has(mark)]
+            if len(marks) != 1:
+                raise case.error(None, f"is of no known format: one of {', '.join(known)} tells which")
+            known[marks[0]](case, comparison)
+        if empty:
+            raise FileFormatError(path, "holds no case")
+    return comparison
+
+
+def main(paths: list[str]) -> int:
+    if not paths:
+        print("usage: python -m tests.differential.conform FILE...", file=sys.stderr)
+        return 2
+    try:
+        comparison = conform(paths)
+    except PricingError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"Error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    for difference in comparison.differences[:SHOWN_DIFFERENCES]:
+        print(difference, file=sys.stderr)
+    if len(comparison.differences) > SHOWN_DIFFERENCES:
+        print(f"... and {len(comparison.differences) - SHOWN_DIFFERENCES} more", file=sys.stderr)
+    print(comparison.summary())
+    return 1 if comparison.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
