@@ -1,0 +1,1 @@
+"""The specification: documents for reviewers, and an executable model of the laws."""
