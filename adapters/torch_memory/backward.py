@@ -4,10 +4,10 @@ nobody read."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import torch
 from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
 
 
 class BackwardWatch:
@@ -23,15 +23,16 @@ class BackwardWatch:
     """
 
     def __init__(self, outputs: Iterable[torch.Tensor], on_progress: Callable[[], None]) -> None:
-        """`on_progress` is called when the first watched node has run and when the last has, from the thread
-        that runs backward; it must not raise."""
+        """`on_progress` is called before the first output's node runs and once every watched node has run, from the
+        thread that runs backward. It must not raise."""
+        roots = list(dict.fromkeys(output.grad_fn for output in outputs if output.grad_fn is not None))
+        watched = _watched_nodes(roots)
         self._on_progress = on_progress
-        self._handles: list[Any] = []
-        self._pending: set[int] = set()
-        for key, node in enumerate(_watched_nodes(outputs)):
-            self._pending.add(key)
-            self._handles.append(node.register_hook(self._marker(key)))
-        self._watched_nodes = len(self._handles)
+        self._has_begun = False
+        self._pending = set(range(len(watched)))
+        self._watched_nodes = len(watched)
+        self._handles: list[RemovableHandle] = [root.register_prehook(self._begins) for root in roots]
+        self._handles += [node.register_hook(self._marker(key)) for key, node in enumerate(watched)]
 
     @property
     def has_run(self) -> bool:
@@ -45,11 +46,15 @@ class BackwardWatch:
             handle.remove()
         self._handles.clear()
 
-    def _marker(self, key: int) -> Callable[..., None]:
+    def _begins(self, _grad_outputs: object) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._on_progress()
+
+    def _marker(self, key: int) -> Callable[[object, object], None]:
         def ran(_grad_inputs: object, _grad_outputs: object) -> None:
-            is_first = len(self._pending) == self._watched_nodes
             self._pending.discard(key)
-            if is_first or not self._pending:
+            if not self._pending:
                 self._on_progress()
 
         return ran
@@ -67,10 +72,9 @@ def tensors_in(outputs: object) -> Iterator[torch.Tensor]:
             yield from tensors_in(output)
 
 
-def _watched_nodes(outputs: Iterable[torch.Tensor]) -> list[Node]:
-    """The outputs' own nodes and those next to a leaf, each once. One pass over the graph."""
-    roots = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    watched: dict[Node, None] = dict.fromkeys(roots)
+def _watched_nodes(roots: list[Node]) -> list[Node]:
+    """The roots and the nodes next to a leaf, each once. One pass over the graph."""
+    watched = dict.fromkeys(roots)
     visited: set[Node] = set()
     stack = list(roots)
     while stack:

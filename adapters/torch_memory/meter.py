@@ -96,6 +96,11 @@ class Interval:
         return self._stage is not _Stage.CLOSED
 
     @property
+    def is_in_forward(self) -> bool:
+        """Whether the forward's return was not reported yet."""
+        return self._stage is _Stage.FORWARD
+
+    @property
     def is_sealed(self) -> bool:
         """Whether an optimizer step took the closing reading already; what happens later is not part of the
         wave."""

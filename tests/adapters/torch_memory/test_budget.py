@@ -1,0 +1,121 @@
+"""Sampling: two figures, a late fresh sample, a release only where it is needed, and failure as an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from adapters.torch_memory import (
+    AcceleratorMemory,
+    BudgetSampleError,
+    BudgetSampler,
+    MemorySample,
+    PeakMeter,
+    SimulatedMemory,
+    StorageCounter,
+    sampler_for,
+)
+from pricing.budget import BudgetVerdict
+
+SAMPLE = MemorySample(free_bytes=100, total_bytes=1_000, in_use_bytes=300, reserved_bytes=800, inactive_split_bytes=150)
+
+
+class ScriptedMemory:
+    """Samples from a list, in order; a release is noted."""
+
+    def __init__(self, *samples: MemorySample | Exception) -> None:
+        self.samples = list(samples)
+        self.releases = 0
+
+    def sample(self) -> MemorySample:
+        sample = self.samples.pop(0)
+        if isinstance(sample, Exception):
+            raise sample
+        return sample
+
+    def release_cache(self) -> None:
+        self.releases += 1
+
+
+def test_two_figures_and_the_reserve() -> None:
+    assert SAMPLE.reusable_cache_bytes == 800 - 300 - 150
+    budget = SAMPLE.budget
+    assert (budget.free_bytes, budget.reserve_bytes, budget.reusable_cache_bytes) == (100, 30, 350)
+    assert replace(SAMPLE, inactive_split_bytes=700).reusable_cache_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "figures", [{"free_bytes": -1}, {"free_bytes": 1_001}, {"total_bytes": 0}, {"reserved_bytes": -5}]
+)
+def test_impossible_figures_are_a_failed_sample(figures: dict[str, int]) -> None:
+    with pytest.raises(BudgetSampleError):
+        replace(SAMPLE, **figures)
+
+
+def test_what_fits_physically_runs_without_a_release() -> None:
+    memory = ScriptedMemory(SAMPLE)
+    admission = BudgetSampler(memory).admit(70)
+    assert (admission.runs, admission.released_cache, memory.releases) == (True, False, 0)
+
+
+def test_what_fits_by_the_cache_alone_runs_after_a_release() -> None:
+    memory = ScriptedMemory(SAMPLE, replace(SAMPLE, free_bytes=450, reserved_bytes=450))
+    admission = BudgetSampler(memory).admit(420)
+    assert (admission.runs, admission.released_cache, memory.releases) == (True, True, 1)
+    assert admission.budget.free_bytes == 450
+
+
+def test_cache_that_does_not_come_back_refuses() -> None:
+    """Idle bytes are not releasable bytes: what the driver shows afterwards decides, not what was
+    promised."""
+    memory = ScriptedMemory(SAMPLE, replace(SAMPLE, free_bytes=449))
+    admission = BudgetSampler(memory).admit(420)
+    assert admission.verdict is BudgetVerdict.REFUSE
+    assert admission.samples[0] is SAMPLE
+
+
+def test_a_cache_known_to_serve_is_not_released() -> None:
+    memory = ScriptedMemory(SAMPLE)
+    assert BudgetSampler(memory).admit(420, cache_serves=True).runs
+    assert memory.releases == 0
+
+
+def test_what_fits_nowhere_is_refused_without_a_release() -> None:
+    memory = ScriptedMemory(SAMPLE)
+    assert not BudgetSampler(memory).admit(421).runs
+    assert memory.releases == 0
+
+
+def test_admission_samples_anew() -> None:
+    """Planned against much, admitted against little: a neighbour took the memory in between."""
+    memory = ScriptedMemory(replace(SAMPLE, free_bytes=900), replace(SAMPLE, free_bytes=0, reserved_bytes=300))
+    sampler = BudgetSampler(memory)
+    assert sampler.budget().available_bytes >= 800
+    assert not sampler.admit(800).runs
+
+
+def test_a_failed_sample_is_an_error_before_and_after_a_release() -> None:
+    with pytest.raises(BudgetSampleError):
+        BudgetSampler(ScriptedMemory(BudgetSampleError("no driver"))).admit(1)
+    with pytest.raises(BudgetSampleError):
+        BudgetSampler(ScriptedMemory(SAMPLE, BudgetSampleError("no driver"))).admit(420)
+
+
+def test_a_device_that_cannot_be_read_has_no_budget() -> None:
+    with pytest.raises(BudgetSampleError, match="meta"):
+        AcceleratorMemory("meta").sample()
+    with pytest.raises(BudgetSampleError, match="SimulatedMemory"):
+        sampler_for("cpu")
+
+
+def test_a_simulated_device_follows_live_bytes(meter: PeakMeter) -> None:
+    assert isinstance(meter.counter, StorageCounter)
+    sampler = BudgetSampler(SimulatedMemory(meter.counter, 100_000))
+    assert sampler.budget().physical_bytes == 97_000
+    held = torch.empty(10_000)
+    assert sampler.sample().free_bytes == 60_000
+    assert not sampler.admit(57_001).runs
+    del held
+    assert sampler.admit(97_000).runs
