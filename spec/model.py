@@ -8,6 +8,9 @@ Rates are whole bytes per row by law (rounded up once, at the reading), implied 
 roundings besides the final one.
 """
 
+# The laws name quantities by capital letters, which the linter takes for constants.
+# ruff: noqa: SIM300
+
 from __future__ import annotations
 
 from dataclasses import dataclass
