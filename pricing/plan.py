@@ -53,6 +53,7 @@ __all__ = [
     "GroupKey",
     "Item",
     "PlanRequest",
+    "ProbeTest",
     "Refusal",
     "RungTried",
     "Setting",
@@ -99,14 +100,23 @@ class WidthTried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeTest:
+    """What a probe is judged by: whether this signature had one, and the narrowest wave as if nothing were learned."""
+
+    had_probe: bool
+    cold: Wave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
     """One wave's decision and everything it was made from. Plain data: it can be recorded and replayed.
 
     start, width: its items. requests: their indices in the batch. wave, price, profile, signature: what was priced,
     and by what. shape: the layout's rows (its packed rows differ from the wave's where the busiest rank was priced).
     agreed_width: the width ranks agreed on; 0 where some rank's narrowest wave does not fit, `UNBOUNDED_WIDTH` where
-    every rank runs all it has left. subforwards: the largest number of sub-forwards of any rank, 1 unless a rank
-    splits. refused_elsewhere: this rank could have run, another cannot.
+    every rank runs all it has left. tried, consulted: widths in the order they were asked about, and the profile of
+    each signature among them. subforwards: the largest number of sub-forwards of any rank, 1 unless a rank splits.
+    refused_elsewhere: this rank could have run, another cannot. probe: where the narrowest wave does not fit whole.
     """
 
     start: int
@@ -122,11 +132,13 @@ class WavePlan:
     row_multiple: int
     agreed_width: int
     tried: tuple[WidthTried, ...]
+    consulted: tuple[tuple[Signature, Profile], ...]
     rungs: tuple[RungTried, ...] = ()
     children: tuple[SplitChild, ...] = ()
     subforwards: int = 1
     refusal: Refusal | None = None
     refused_elsewhere: bool = False
+    probe: ProbeTest | None = None
 
     @property
     def runs(self) -> bool:
@@ -363,25 +375,25 @@ class _Judge:
             return self._plan(1, self._running_verdict(tried), 0)
         over_budget = not fits(tried.required_bytes, self._available_bytes)
         rungs = tuple(self._ladder().climb()) if over_budget else ()
+        probe = ProbeTest(had_probe=self._regime(1).signature in self._probed, cold=self._wave(1, cold=True))
         if rungs and rungs[-1].fits:
-            plan = self._plan(1, Verdict.SPLIT, 0)
-            return replace(plan, rungs=rungs, children=rungs[-1].children, subforwards=rungs[-1].subforwards)
-        if self._may_probe(tried, over_budget):
-            return replace(self._plan(1, Verdict.PROBE, 0), rungs=rungs)
+            plan = replace(self._plan(1, Verdict.SPLIT, 0), rungs=rungs, probe=probe)
+            return replace(plan, children=rungs[-1].children, subforwards=rungs[-1].subforwards)
+        if self._may_probe(probe, over_budget):
+            return replace(self._plan(1, Verdict.PROBE, 0), rungs=rungs, probe=probe)
         plan = self._plan(1, Verdict.REFUSE, 0)
         refusal = Refusal.of(plan.wave, plan.price, plan.profile, self._law, self._available_bytes, rungs)
-        return replace(plan, rungs=rungs, refusal=refusal)
+        return replace(plan, rungs=rungs, refusal=refusal, probe=probe)
 
-    def _may_probe(self, tried: WidthTried, over_budget: bool) -> bool:
+    def _may_probe(self, probe: ProbeTest, over_budget: bool) -> bool:
         """Whether the learned term alone refuses, and is too young to: one tiny first wave must never make every later
         one unrunnable. O, F and the cold transient must fit."""
         regime = self._regime(1)
-        if not regime.learned or regime.signature in self._probed:
+        if not regime.learned or probe.had_probe:
             return False
         if over_budget and regime.profile.complete_readings > 1:
             return False
-        cold = self._wave(1, cold=True)
-        return fits(required_bytes(cold, Profile(), self._law, self._safety), self._available_bytes)
+        return fits(required_bytes(probe.cold, Profile(), self._law, self._safety), self._available_bytes)
 
     def _running_verdict(self, tried: WidthTried) -> Verdict:
         return Verdict.RUN if tried.learned else Verdict.COLD_START
@@ -460,6 +472,7 @@ class _Judge:
             row_multiple=self._setting.row_multiple,
             agreed_width=agreed,
             tried=tuple(self._tried.values()),
+            consulted=tuple((regime.signature, regime.profile) for regime in self._regimes.values()),
         )
 
     def _empty(self, agreed: int) -> WavePlan:
@@ -497,6 +510,7 @@ class _Judge:
             row_multiple=setting.row_multiple,
             agreed_width=agreed,
             tried=(),
+            consulted=(),
         )
 
 

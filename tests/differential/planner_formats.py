@@ -1,0 +1,194 @@
+"""The planner against recorded answers of another implementation: prefix trees and width searches.
+
+Trees must be equal. Widths need not be: that planner tries a coarse grid, ours finds the largest feasible width, so
+ours is never narrower and never over the budget. What both planned must be priced alike, within the interval of
+`kernel_formats`, by the profile that the recorded waves teach. Where that planner used cheap estimates, a wave that
+fits without any sharing and with two segments a request carries that price: an upper bound, which ours must then meet
+too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+from pricing.batch import Batch, PlanRequest
+from pricing.budget import fits
+from pricing.curve import Curve
+from pricing.law import Price, price
+from pricing.plan import Verdict, WavePlan, plan_wave
+from pricing.prefix_tree import build_tree
+from pricing.profile import Profile, observe
+from pricing.reading import Reading, ReadingKind
+from pricing.requests import ONE_LAYER_FULL, RequestSpec, Signature
+from pricing.setting import Setting
+from pricing.strict_json import Fields
+from pricing.tokens import ArrayTokens, NumpyTokens
+from pricing.wave import RecurrentGeometry, Wave, segment_state_bytes
+from tests.differential.comparison import Comparison
+from tests.differential.kernel_formats import BELOW_BYTES, SIGMA
+
+OUTPUT_BYTES_PER_ROW: Final = 4
+
+_SIGNATURE: Final = Signature(
+    topology="",
+    group_count=1,
+    request_mixes=("target:single",),
+    grad_modes=(True,),
+    adapter_shapes=("",),
+    recompute=ONE_LAYER_FULL,
+)
+
+
+def compare_prefix_tree(case: Fields, comparison: Comparison) -> None:
+    """One set of token rows, by both token representations: rows at each depth of sharing, segments, order."""
+    rows = case.items("rows")
+    by_depth = list(case.counts("packed_by_depth"))
+    segments = sorted(_segment(segment) for segment in case.items("segments_full"))
+    for tokens in (NumpyTokens(), ArrayTokens()):
+        tree = build_tree(rows, tokens)
+        comparison.equal("packed rows", tree.packed_rows(), case.count("packed_full"))
+        comparison.equal("rows by depth", [tree.packed_rows(depth) for depth in range(len(by_depth))], by_depth)
+        comparison.equal("segments", sorted(tree.segments()), segments)
+        comparison.equal("segment count", tree.segment_count, case.count("canonical_segments"))
+        comparison.equal("order", tree.depth_first_rows(), list(case.counts("order")))
+    comparison.equal("canonical rows", case.count("canonical_full"), case.count("packed_full"))
+
+
+def _segment(recorded: object) -> tuple[list[int], int, int]:
+    assert isinstance(recorded, list), f"a segment is [rows, start, end], got {recorded!r}"
+    members, start, end = recorded
+    return sorted(members), start, end
+
+
+def compare_width_search(case: Fields, comparison: Comparison) -> None:
+    """One batch on one machine: every wave that planner picked, planned by ours from the same profile."""
+    batch = _batch(case)
+    budget = case.count("budget")
+    setting, cheap = Setting(segment_state_bytes=_segment_bytes(case)), case.flag("cheap_estimates")
+    profile = Profile()
+    for recorded in case.members("waves"):
+        start = recorded.count("start")
+        plan = _plan(batch, start, profile, budget, setting)
+        _compare_wave(batch, plan, recorded, setting, cheap, comparison)
+        profile = _learn(profile, case.member("machine"), recorded)
+        _compare_profile(profile, recorded.member("profile"), comparison)
+    refused = case.optional_member("refused")
+    if refused is not None:
+        plan = _plan(batch, refused.count("start"), profile, budget, setting)
+        _compare_refused(plan, refused, comparison)
+
+
+def _batch(case: Fields) -> Batch:
+    """Prompt-major single requests: a prompt's completions share exactly the prompt."""
+    items = []
+    for prompt, (rows, completions) in enumerate(zip(case.counts("prompts"), case.items("completions"), strict=True)):
+        assert isinstance(completions, list), f"completions are lists of lengths, got {completions!r}"
+        for completion in completions:
+            tail = len(items)
+            length = rows + completion
+            request = PlanRequest(
+                tokens=[2 * prompt] * rows + [2 * tail + 1] * completion,
+                spec=RequestSpec(input_shape=(length,), target_shape=(length,)),
+                output_bytes=OUTPUT_BYTES_PER_ROW * length,
+            )
+            items.append((request,))
+    return Batch(items)
+
+
+def _segment_bytes(case: Fields) -> int:
+    fields = case.member("geometry")
+    counts = {name: fields.count(name) for name in ("value_heads", "key_heads", "key_dim", "value_dim")}
+    geometry = RecurrentGeometry(
+        **counts,
+        conv_kernel=max(1, fields.count("conv_kernel")),
+        tensor_parallel=fields.count("tp"),
+        dtype_bytes=fields.count("dtype_size"),
+    )
+    return segment_state_bytes(geometry)
+
+
+def _plan(batch: Batch, start: int, profile: Profile, budget: int, setting: Setting) -> WavePlan:
+    return plan_wave(batch, start=start, profiles={_SIGNATURE: profile}, available_bytes=budget, setting=setting)
+
+
+def _compare_wave(
+    batch: Batch, plan: WavePlan, recorded: Fields, setting: Setting, cheap: bool, comparison: Comparison
+) -> None:
+    width = recorded.count("width")
+    comparison.holds("runs", plan.runs, f"ours refuses what theirs runs as {width} items")
+    comparison.equal("signature", plan.signature, _SIGNATURE)
+    if recorded.count("subforwards") > 1:
+        return
+    comparison.holds("width", plan.width >= width, f"ours {plan.width}, theirs {width}")
+    comparison.equal("cold start", plan.verdict is Verdict.COLD_START, recorded.flag("cold_start"))
+    comparison.holds(
+        "budget",
+        plan.verdict is Verdict.PROBE or fits(plan.required_bytes, plan.available_bytes),
+        f"ours needs {plan.required_bytes} of {plan.available_bytes}",
+    )
+    curve = Curve(batch, plan.start)
+    shape = curve.shape(width)
+    for name, ours in (("packed", shape.packed_rows), ("logical", shape.logical_rows), ("segments", shape.segments)):
+        comparison.equal(name, ours, recorded.count(name))
+    workload = curve.workload(width, ONE_LAYER_FULL)
+    wave = setting.wave(shape, batch.item_requests(plan.start, width), workload, cold=plan.profile.is_empty)
+    theirs = recorded.count("required")
+    if cheap and theirs > price(wave, plan.profile).required_bytes + _above(price(wave, plan.profile), wave):
+        wave = replace(wave, packed_rows=shape.unshared_rows, grad_segments=2 * width)
+    _compare_required(price(wave, plan.profile), wave, theirs, comparison)
+
+
+def _compare_required(priced: Price, wave: Wave, theirs: int, comparison: Comparison) -> None:
+    comparison.within("required", priced.required_bytes, theirs - BELOW_BYTES, theirs + _above(priced, wave))
+
+
+def _above(priced: Price, wave: Wave) -> Fraction:
+    least = min(priced.terms, key=lambda term: term.model_bytes, default=None)
+    rate, rows = (0, 0) if least is None else (least.bytes_per_row, least.rows)
+    return SIGMA * (rate + rows + wave.grad_segments + 4)
+
+
+def _compare_refused(plan: WavePlan, refused: Fields, comparison: Comparison) -> None:
+    """Theirs refuses the narrowest wave. Ours prices it alike and does not run it as it is; where only a first wave was
+    learned from, its verdict is a probe."""
+    allowed = {Verdict.REFUSE} if plan.profile.complete_readings > 1 else {Verdict.REFUSE, Verdict.PROBE}
+    comparison.holds("verdict", plan.verdict in allowed, f"ours {plan.verdict}")
+    comparison.equal("width", plan.width, 1)
+    _compare_required(plan.price, plan.wave, refused.count("required"), comparison)
+
+
+def _learn(profile: Profile, machine: Fields, recorded: Fields) -> Profile:
+    """Both readings of a wave on the made-up machine: the forward's, then the whole wave's."""
+    packed, logical = recorded.count("packed"), recorded.count("logical")
+    forward = (
+        machine.count("row_bytes") * packed
+        + machine.count("logical_row_bytes") * logical
+        + machine.count("fixed_bytes")
+        + OUTPUT_BYTES_PER_ROW * logical
+        + (machine.count("cold_bytes") if profile.is_empty else 0)
+    )
+    after_forward = _reading(
+        recorded, ReadingKind.FORWARD_ONLY, forward, forward * machine.count("kept_percent") // 100
+    )
+    whole = _reading(recorded, ReadingKind.WHOLE_WAVE, forward * machine.count("caller_percent") // 100, None)
+    return observe(observe(profile, after_forward), whole)
+
+
+def _reading(recorded: Fields, kind: ReadingKind, peak_bytes: int, retained_bytes: int | None) -> Reading:
+    return Reading(
+        packed_rows=recorded.count("packed"),
+        logical_rows=recorded.count("logical"),
+        grad_segments=recorded.count("segments"),
+        output_bytes=OUTPUT_BYTES_PER_ROW * recorded.count("logical"),
+        peak_delta_bytes=peak_bytes,
+        retained_bytes=retained_bytes,
+        kind=kind,
+    )
+
+
+def _compare_profile(profile: Profile, theirs: Fields, comparison: Comparison) -> None:
+    comparison.equal("largest packed rows", profile.largest_packed_rows, theirs.raw("packed_tokens"))
+    comparison.equal("complete readings", profile.complete_readings, theirs.raw("caller_plans"))
+    comparison.equal("warm packed rows", profile.warm_packed_rows, theirs.raw("warm_packed_tokens"))
