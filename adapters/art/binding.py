@@ -124,6 +124,12 @@ class Binding:
         """Everything learned so far (and adopted at `bind`), by signature."""
         return {ledger.signature: ledger.profile for ledger in self._ledgers.values() if not ledger.profile.is_empty}
 
+    @property
+    def last_priced(self) -> tuple[Wave, Profile]:
+        """The wave priced last, with the profile it was priced by: what `pricing.law.price` explains."""
+        _, wave, profile = next(reversed(self._priced.values()))
+        return wave, profile
+
     def explain(self, stats: Any) -> Admission | None:
         """The latest admission of the micro-batch that ART's `MicroBatchStats` describe; None if it is no
         longer kept."""
@@ -262,6 +268,7 @@ class Binding:
     def _remember(self, required: int, signature: Any, wave: Wave, profile: Profile) -> None:
         if len(self._priced) >= _PRICES_KEPT:
             self._priced.clear()
+        self._priced.pop(required, None)
         self._priced[required] = (signature, wave, profile)
 
     def _admission(self, plan: Any, check: Any, context: str) -> Admission:

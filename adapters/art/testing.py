@@ -204,16 +204,21 @@ class RunWave:
     subforwards: int
 
 
-def run_batch(rank: Any, items: Sequence[Any], machine: Machine) -> list[RunWave]:
-    """Plan `items` wave by wave with the rank's own planner, and teach it what the machine reached. Raises
-    ART's refusals."""
-    waves: list[RunWave] = []
-    while (start := sum(wave.width for wave in waves)) < len(items):
+def run_batch(
+    rank: Any, items: Sequence[Any], machine: Machine, waves: list[RunWave] | None = None, *, cold: bool = True
+) -> list[RunWave]:
+    """Plan `items` wave by wave with the rank's own planner, and teach it what the machine reached.
+
+    Waves are added to `waves` as they run, so those before one of ART's refusals, which is raised, are there.
+    `cold`: the first wave pays the machine's one-time costs."""
+    waves = [] if waves is None else waves
+    start = 0
+    while start < len(items):
         began = time.perf_counter()
         candidate = rank._select_next_micro_batch(items, start)
         seconds = time.perf_counter() - began
         width = candidate.stats_global_count
-        peak = _run(rank, candidate, machine, cold=not waves)
+        peak = _run(rank, candidate, machine, cold=cold and start == 0)
         rank._last_global_micro_batch_size = max(rank._last_global_micro_batch_size or 0, width)
         waves.append(
             RunWave(
@@ -228,6 +233,7 @@ def run_batch(rank: Any, items: Sequence[Any], machine: Machine) -> list[RunWave
                 subforwards=candidate.plan.subforward_count,
             )
         )
+        start += width
     return waves
 
 

@@ -1,0 +1,263 @@
+"""OpenPipe ART's own pricing and this kernel's, side by side in ART's own planner.
+
+    python benchmarks/art_side_by_side.py [--histories 2400] [--runs 60] [--out spec/evidence/art/side_by_side.json]
+
+Needs `art.trainer_rank` (`make test-art` sets that up); no GPU. Shows, over the same ranks in one process:
+
+- differential: answers to random and recorded histories inside the laws' interval; planning runs picking the
+same waves; - a table: one batch, one budget, one made-up machine: waves, rows a wave, planning seconds,
+predicted against reached peaks; - overhead: one price call and one planned batch, as ratios, from alternating
+rounds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adapters.art import bind
+from adapters.art.differential import Answer, History, Lesson, Pair, Question, compare
+from adapters.art.interface import SUPPORTED_VERSION, installed_version
+from adapters.art.testing import Geometry, Machine, RunWave, load_trainer_rank, planning_rank, run_batch
+from pricing.quantities import GIB, MIB
+
+TRACES = Path(__file__).parent.parent / "spec" / "evidence" / "h200"
+ARMS: tuple[tuple[str, str | None, str], ...] = (
+    ("original", None, "11/10"),
+    ("bound, warm", "warm", "11/10"),
+    ("bound, frontier", "frontier", "11/10"),
+    ("bound, frontier at 51/50", "frontier", "51/50"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--histories", type=int, default=2_400)
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    load_trainer_rank()
+    report = {
+        "openpipe_art": SUPPORTED_VERSION,
+        "installed": installed_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "random_histories": random_histories(options.histories),
+        "recorded_histories": recorded_histories(),
+        "planning_runs": planning_runs(options.runs),
+        "table": side_by_side(options.rounds),
+        "overhead": overhead(),
+    }
+    text = json.dumps(report, indent=1)
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text + "\n")
+    print(text)
+    print(as_text(report["table"]))
+
+
+# --- differential
+# ----------------------------------------------------------------------------------------------------
+
+
+def random_histories(count: int) -> dict[str, Any]:
+    answers = compare(range(count))
+    return {"histories": count, **tally([answer for given in answers.values() for answer in given])}
+
+
+def recorded_histories() -> dict[str, Any]:
+    """The recorded H200 traces: each wave is priced by both, then taught to both (forward and whole wave)."""
+    return {
+        path.stem: tally(Pair(Geometry(gdn_layers=24)).ask(history_of(path))) for path in sorted(TRACES.glob("*.jsonl"))
+    }
+
+
+def history_of(trace: Path) -> History:
+    waves = [json.loads(line) for line in trace.read_text().splitlines()]
+    lessons: list[Lesson] = []
+    questions = []
+    for wave in waves:
+        facts = {name: int(wave[name]) for name in ("packed_rows", "logical_rows", "grad_segments", "output_bytes")}
+        questions.append((len(lessons), Question(**facts)))
+        forward = {"peak_delta_bytes": wave["forward_peak_bytes"], "retained_bytes": wave["retained_bytes"]}
+        lessons.append(Lesson(**facts, **forward, caller_phase=False))
+        lessons.append(Lesson(**facts, peak_delta_bytes=wave["peak_bytes"], retained_bytes=None, caller_phase=True))
+    signature = {
+        "topology": (1, 1, 1, 1),
+        "planner_coefficients": (1, None),
+        "slot_group_count": 1,
+        "request_mix": ("target:single",),
+        "grad_enabled": True,
+        "grad_modes": (True,),
+    }
+    return History(
+        geometry=Geometry(gdn_layers=24), signature=signature, lessons=tuple(lessons), questions=tuple(questions)
+    )
+
+
+def tally(answers: Sequence[Answer]) -> dict[str, Any]:
+    return {
+        "answers": len(answers),
+        "outside": sum(not answer.is_inside for answer in answers),
+        "least_difference_bytes": min(answer.difference_bytes for answer in answers),
+        "largest_difference_bytes": max(answer.difference_bytes for answer in answers),
+        "largest_relative_difference": max(
+            answer.difference_bytes / max(1, answer.original_bytes) for answer in answers if answer.original_bytes > MIB
+        ),
+        "binding_terms": dict(Counter(answer.binding_term for answer in answers if answer.what == "required")),
+    }
+
+
+def planning_runs(count: int) -> dict[str, Any]:
+    """Random batches, machines and budgets through both planners. A refusal counts as an outcome like any other."""
+    outcomes: Counter[str] = Counter()
+    for seed in range(count):
+        draw = random.Random(seed)
+        items = make_batch(
+            draw, prompts=draw.randint(1, 12), rollouts=draw.randint(1, 12), prompt=(16, 600), completion=(8, 300)
+        )
+        machine = Machine(
+            row_bytes=draw.choice((10_000, 150_000, 450_000)),
+            logical_row_bytes=draw.choice((0, 2_000, 6_000)),
+            fixed_bytes=draw.choice((0, 64 * MIB, 900 * MIB)),
+            cold_bytes=draw.choice((0, 2 * GIB)),
+            caller_percent=draw.randint(100, 130),
+        )
+        budget = int(GIB * 2 ** draw.uniform(-3, 5))
+        theirs, ours = (plan_all(items, machine, budget, law) for law in (None, "warm"))
+        outcomes["same" if theirs == ours else "different"] += 1
+        outcomes["waves"] += len(theirs[0])
+        outcomes["refused"] += theirs[1] is not None
+        outcomes["with_split"] += any(wave[-1] > 1 for wave in theirs[0])
+    return {"runs": count, **outcomes}
+
+
+def plan_all(
+    items: Sequence[Any], machine: Machine, budget: int, law: str | None
+) -> tuple[list[tuple[int, ...]], str | None]:
+    """(start, width, packed rows, subforwards) of every wave until the batch is done or refused, and the
+    refusal's kind."""
+    rank = planning_rank(Geometry(), budget)
+    if law is not None:
+        bind(rank, law=law)
+    waves: list[RunWave] = []
+    refusal = None
+    try:
+        run_batch(rank, items, machine, waves)
+    except load_trainer_rank().TrainerRankMemoryError as error:
+        refusal = type(error).__name__
+    return [(wave.start, wave.width, wave.packed_rows, wave.subforwards) for wave in waves], refusal
+
+
+def make_batch(
+    draw: random.Random, *, prompts: int, rollouts: int, prompt: tuple[int, int], completion: tuple[int, int]
+) -> list[Any]:
+    """ART requests: each prompt's rollouts in a row, single-target labels."""
+    request = load_trainer_rank().ForwardInput
+    items = []
+    for _ in range(prompts):
+        shared = torch.tensor([draw.randrange(50_000) for _ in range(draw.randint(*prompt))])
+        for _ in range(rollouts):
+            own = torch.tensor([draw.randrange(50_000) for _ in range(draw.randint(*completion))])
+            row = torch.cat((shared, own))
+            items.append(request(input_tokens=row, target_tokens=row.roll(-1)))
+    return items
+
+
+# --- the table
+# -------------------------------------------------------------------------------------------------------
+
+
+def side_by_side(rounds: int) -> dict[str, Any]:
+    """Two batches of 64 prompts with 16 rollouts each, 24 GiB, a machine like the recorded dense model."""
+    draw = random.Random(1)
+    batches = [
+        make_batch(draw, prompts=64, rollouts=16, prompt=(1_024, 1_024), completion=(256, 1_024)) for _ in range(2)
+    ]
+    machine = Machine(row_bytes=275_200, fixed_bytes=800 * MIB, cold_bytes=2 * GIB, caller_percent=110)
+    rows: dict[str, dict[str, Any]] = {}
+    for _ in range(rounds):
+        for name, law, safety in ARMS:
+            facts = run_arm(batches, machine, law, safety)
+            best = rows.setdefault(name, facts)
+            best["planning_seconds"] = min(best["planning_seconds"], facts["planning_seconds"])
+    original = rows["original"]["planning_seconds"]
+    for facts in rows.values():
+        facts["planning_ratio"] = round(facts["planning_seconds"] / original, 3)
+    return {"requests": sum(map(len, batches)), "budget_bytes": 24 * GIB, "rounds": rounds, "arms": rows}
+
+
+def run_arm(batches: Sequence[Sequence[Any]], machine: Machine, law: str | None, safety: str) -> dict[str, Any]:
+    rank = planning_rank(Geometry(hidden=4096, layers=8, ffn=12_288, heads=32, channels=128), 24 * GIB)
+    if law is not None:
+        bind(rank, law=law, safety=safety)
+    waves: list[RunWave] = []
+    for batch in batches:
+        run_batch(rank, batch, machine, waves, cold=not waves)
+    warm = [wave for wave in waves[1:] if not wave.cold]
+    return {
+        "waves": len(waves),
+        "median_rows_a_wave": statistics.median(wave.packed_rows for wave in waves),
+        "planning_seconds": round(sum(wave.planning_seconds for wave in waves), 3),
+        "median_predicted_bytes": int(statistics.median(wave.required_bytes for wave in waves)),
+        "median_reached_bytes": int(statistics.median(wave.peak_bytes for wave in waves)),
+        "median_over_estimate_percent": round(
+            100 * statistics.median(wave.required_bytes / wave.peak_bytes - 1 for wave in warm), 1
+        ),
+        "warm_waves_under": sum(wave.required_bytes < wave.peak_bytes for wave in warm),
+        "waves_over_budget": sum(wave.peak_bytes > 24 * GIB for wave in waves),
+    }
+
+
+def as_text(table: dict[str, Any]) -> str:
+    columns = ("waves", "median_rows_a_wave", "planning_seconds", "planning_ratio", "median_over_estimate_percent")
+    lines = [f"{'':26}" + "".join(f"{column:>30}" for column in columns)]
+    lines += [f"{name:26}" + "".join(f"{facts[c]!s:>30}" for c in columns) for name, facts in table["arms"].items()]
+    return "\n".join(lines)
+
+
+# --- overhead
+# --------------------------------------------------------------------------------------------------------
+
+
+def overhead(calls: int = 4_000) -> dict[str, Any]:
+    """Median microseconds of one price and one retained call, original and bound, in alternating rounds of 100
+    calls."""
+    original, bound = (planning_rank(Geometry(gdn_layers=24)) for _ in range(2))
+    bind(bound)
+    history = history_of(sorted(TRACES.glob("*.jsonl"))[0])
+    signature = load_trainer_rank()._impl._MemorySignature(**history.signature)
+    Pair.teach((original, bound), history.lessons[:20], signature)
+    facts = {"packed_tokens": 16_385, "logical_tokens": 131_585, "output_bytes": 526_340}
+    price = {**facts, "signature": signature, "gdn_segments": 18, "group_rows": ((16_385, True),)}
+    calls_of = {
+        "required": lambda rank: rank._estimate_required_memory_bytes_from_values(**price),
+        "retained": lambda rank: rank._retained_memory_bytes(signature, **facts, required=1 << 40),
+    }
+    figures: dict[str, Any] = {}
+    for what, call in calls_of.items():
+        times: dict[str, list[float]] = {"original": [], "bound": []}
+        for _ in range(calls // 100):
+            for name, rank in (("original", original), ("bound", bound)):
+                began = time.perf_counter()
+                for _ in range(100):
+                    call(rank)
+                times[name].append((time.perf_counter() - began) * 1e4)
+        medians = {name: round(statistics.median(given), 2) for name, given in times.items()}
+        figures[what] = {**medians, "ratio": round(medians["bound"] / medians["original"], 2)}
+    return {"microseconds_a_call": figures}
+
+
+if __name__ == "__main__":
+    main()
