@@ -156,6 +156,8 @@ def _finds_a_violation(predicate: str, max_examples: int = SEARCH.max_examples) 
         find(arguments, violated, settings=settings(SEARCH, max_examples=max_examples))
     except NoSuchExample:
         return False
+    except PricingError:  # likewise, while the history was still being observed
+        return True
     return True
 
 
