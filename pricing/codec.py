@@ -258,7 +258,7 @@ def _schema_of(hint: Any, definitions: dict[str, object]) -> dict[str, object]:
         return {"type": "boolean"}
     if hint is str:
         return {"type": "string", "maxLength": MAX_TEXT_CHARS}
-    return {"enum": [str(member) for member in cast(Callable[[], list[StrEnum]], hint.__iter__)()]}
+    return {"enum": [str(member) for member in cast(type[StrEnum], hint)]}
 
 
 def _schema_of_dataclass(kind: type, definitions: dict[str, object]) -> dict[str, object]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -651,10 +652,11 @@ def record_from_json(data: Mapping[str, object]) -> ReadRecord:
 # --- schema ----------------------------------------------------------------------------------------------------------
 
 
-def report_schema() -> dict[str, object]:
-    """The JSON Schema of a record, as kept in `spec/report.schema.json`."""
-    return json_schema(
+def schema_text() -> str:
+    """The JSON Schema of a record: the content of `spec/report.schema.json`, which a test keeps equal to this."""
+    schema = json_schema(
         DecisionRecord,
         title="packed-pricing decision record",
-        identifier="https://packed-pricing.invalid/report.schema.json",
+        identifier="urn:packed-pricing:decision-record:1",
     )
+    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
