@@ -1,0 +1,11 @@
+"""Ranks that agree: the planner's quorum over `torch.distributed`."""
+
+from adapters.torch_distributed.errors import (
+    QuorumError,
+    QuorumLostError,
+    QuorumMismatchError,
+    RankFailedError,
+)
+from adapters.torch_distributed.quorum import DistributedQuorum
+
+__all__ = ["DistributedQuorum", "QuorumError", "QuorumLostError", "QuorumMismatchError", "RankFailedError"]
