@@ -16,7 +16,7 @@ What was priced is what runs: `WavePlan.layout` gives the layout, and its rows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -244,7 +244,7 @@ def plan_batch(
     growth). Planning goes on behind a refused item and stops behind a cold start or a probe. `progress` is called with
     the number of items decided.
     """
-    known = dict(profiles)
+    known = _GrownProfiles(profiles)
     waves: list[WavePlan] = []
     while start < len(batch):
         wave = plan_wave(
@@ -263,10 +263,31 @@ def plan_batch(
         if wave.verdict in _TEACHING:
             break
         if wave.runs and wave.profile.largest_packed_rows < wave.wave.packed_rows:
-            known[wave.signature] = replace(wave.profile, largest_packed_rows=wave.wave.packed_rows)
+            known.grow(wave.signature, replace(wave.profile, largest_packed_rows=wave.wave.packed_rows))
     left = len(batch) - start
     stopped = _TEACHING.get(waves[-1].verdict) if waves and left else None
     return BatchPlan(waves=tuple(waves), unplanned_items=left, stopped=stopped)
+
+
+class _GrownProfiles(Mapping[Signature, Profile]):
+    """Profiles with some of them grown in trust; the mapping below stays as it was."""
+
+    def __init__(self, profiles: Mapping[Signature, Profile]) -> None:
+        self._profiles = profiles
+        self._grown: dict[Signature, Profile] = {}
+
+    def grow(self, signature: Signature, profile: Profile) -> None:
+        self._grown[signature] = profile
+
+    def __getitem__(self, signature: Signature) -> Profile:
+        grown = self._grown.get(signature)
+        return self._profiles[signature] if grown is None else grown
+
+    def __iter__(self) -> Iterator[Signature]:
+        return iter({**self._profiles, **self._grown})
+
+    def __len__(self) -> int:
+        return len({**self._profiles, **self._grown})
 
 
 _TEACHING: Final = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pricing.budget import fits
 from pricing.law import Law, Price, required_bytes
 from pricing.profile import Profile
-from pricing.quantities import GIB
+from pricing.quantities import GIB, MIB
 from pricing.split import RungTried
 from pricing.wave import Wave
 
@@ -54,8 +54,8 @@ class Refusal:
     def _asked(self) -> str:
         wave = self.wave
         return (
-            f"cannot run {wave.packed_rows:,} packed rows ({wave.logical_rows:,} logical rows, "
-            f"{wave.grad_segments:,} segments): needs {_gib(self.price.required_bytes)} of {_gib(self.available_bytes)}"
+            f"cannot run {wave.packed_rows:,} packed rows (logical rows {wave.logical_rows:,}, "
+            f"segments {wave.grad_segments:,}): needs {_gib(self.price.required_bytes)} of {_gib(self.available_bytes)}"
         )
 
     def _parts(self) -> list[str]:
@@ -118,4 +118,4 @@ def _rows_that_fit(wave: Wave, profile: Profile, law: Law, priced: Price, availa
 
 
 def _gib(size: int) -> str:
-    return f"{size / GIB:,.2f} GiB"
+    return f"{size / MIB:,.2f} MiB" if abs(size) < GIB // 10 else f"{size / GIB:,.2f} GiB"

@@ -1,0 +1,329 @@
+"""`pricing plan`: the waves that a batch of requests would run as, as a table, as JSON, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pricing.batch import Batch
+from pricing.cli.items_file import ITEMS_HELP, read_items
+from pricing.cli.options import (
+    BUDGET_BYTES,
+    BYTES,
+    COUNT,
+    json_option,
+    law_option,
+    profile_option,
+    safety_option,
+    signature_option,
+)
+from pricing.cli.output import console, emit_json, gib_text, price_parts_to_json, price_to_json
+from pricing.law import Law
+from pricing.plan import BatchPlan, Verdict, WavePlan, WidthTried, plan_batch
+from pricing.profile import Profile
+from pricing.profile_file import load_profiles
+from pricing.quantities import Safety
+from pricing.requests import ONE_LAYER_FULL, RecomputeMode, Signature
+from pricing.setting import Setting
+from pricing.split import RungTried
+from pricing.tokens import default_tokens
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LONG_INPUT_ITEMS: Final = 2_000
+"""From here on a terminal is shown how far reading and planning are."""
+
+RUN_STYLES: Final = {
+    Verdict.RUN: "",
+    Verdict.COLD_START: "cyan",
+    Verdict.PROBE: "yellow",
+    Verdict.SPLIT: "magenta",
+    Verdict.REFUSE: "bold red",
+}
+
+
+@click.command(
+    "plan",
+    help="Plan the waves that REQUESTS would run as within a budget, by a profile that stays as it is.\n\n"
+    "Trust growth counts the planned waves as seen. Without a profile only the first wave can be planned: what "
+    "follows depends on what that wave teaches.\n\nExample:\n\n"
+    "\b\n    pricing plan requests.jsonl --profile profile.json --budget 60GiB --plot plan.png\n" + ITEMS_HELP,
+)
+@click.argument("requests_path", metavar="REQUESTS")
+@click.option("--budget", "budget_bytes", type=BUDGET_BYTES, required=True, help='Memory for a wave, such as "60GiB".')
+@profile_option(required=False)
+@signature_option
+@law_option
+@safety_option
+@click.option(
+    "--topology", metavar="TEXT", help="Topology in the memory signature. Default: the profile file's, if one."
+)
+@click.option("--recompute", "recompute", metavar="MODE", default="full/uniform/1", help="Default: full/uniform/1.")
+@click.option("--row-multiple", type=COUNT, default=1, help="Each group's rows are rounded up to it. Default: 1.")
+@click.option("--segment-state-bytes", type=BYTES, default=0, help="State of a segment in one recurrent layer (G).")
+@click.option("--floor-bytes", type=BYTES, default=0, help="Analytic lower bound on any wave's compute memory (F).")
+@click.option("--cluster", is_flag=True, help="Reorder items so that those that share a prefix stand together.")
+@click.option("--plot", metavar="FILE", help="Draw price and rows of each wave against the budget (.png, .svg, .pdf).")
+@json_option
+def command(
+    requests_path: str,
+    budget_bytes: int,
+    profile_path: str | None,
+    signature: str | None,
+    law: Law,
+    safety: Safety,
+    topology: str | None,
+    recompute: str,
+    row_multiple: int,
+    segment_state_bytes: int,
+    floor_bytes: int,
+    cluster: bool,
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    profiles, file_topology = _read_profiles(profile_path, signature)
+    setting = Setting(
+        topology=topology if topology is not None else file_topology,
+        recompute=parse_recompute(recompute),
+        row_multiple=row_multiple,
+        segment_state_bytes=segment_state_bytes,
+        floor_bytes=lambda _shape, _cold: floor_bytes,
+    )
+    with _Progress("reading") as reading:
+        batch = Batch(read_items(requests_path, default_tokens(), reading.reached))
+    order: tuple[int, ...] | None = None
+    if cluster:
+        batch, order = batch.cluster()
+    with _Progress("planning", len(batch)) as planning:
+        plan = plan_batch(
+            batch,
+            profiles=profiles,
+            available_bytes=budget_bytes,
+            setting=setting,
+            law=law,
+            safety=safety,
+            progress=planning.reached,
+        )
+    if plot is not None:
+        from pricing.cli.plan_plot import draw
+
+        draw(plan, budget_bytes, plot)
+    if as_json:
+        emit_json(plan_to_json(plan, batch, budget_bytes, law, safety, order))
+        return
+    _print_plan(console(), plan, batch, budget_bytes, law, safety, cold=profile_path is None)
+    if plot is not None:
+        click.echo(f"Picture: {plot}")
+
+
+def parse_recompute(text: str) -> RecomputeMode:
+    """ "granularity/method/layers", as `RecomputeMode` prints itself. Raises `click.UsageError`."""
+    granularity, *rest = text.split("/")
+    layers = rest[1] if len(rest) > 1 else None
+    if not granularity or len(rest) > 2 or (layers is not None and not layers.isdecimal()):
+        raise click.UsageError(f'--recompute: {text!r} is not a mode such as "{ONE_LAYER_FULL}", "selective" or "none"')
+    method = rest[0] if rest else None
+    return RecomputeMode(granularity=granularity, method=method, num_layers=None if layers is None else int(layers))
+
+
+class _SameProfile(Mapping[Signature, Profile]):
+    """One profile for every memory signature: what a file with a single profile, or a choice among several, means."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def __getitem__(self, signature: Signature) -> Profile:
+        return self._profile
+
+    def __iter__(self) -> Iterator[Signature]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _read_profiles(path: str | None, signature: str | None) -> tuple[Mapping[Signature, Profile], str]:
+    """The profiles to plan by, and the topology that their signatures name ("" if none or several)."""
+    if path is None:
+        if signature is not None:
+            raise click.UsageError("--signature chooses from a profile file: give --profile too.")
+        return {}, ""
+    contents = load_profiles(path)
+    if signature is not None or len(contents.profiles) == 1:
+        return _SameProfile(contents.select(signature)), ""
+    named = {known: profile for known, profile in contents.profiles.items() if known is not None}
+    topologies = {known.topology for known in named}
+    return named, topologies.pop() if len(topologies) == 1 else ""
+
+
+class _Progress:
+    """How far a long input is, on stderr, where somebody watches; nothing otherwise."""
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        from rich.progress import MofNCompleteColumn, Progress, TextColumn
+
+        errors = console(stderr=True)
+        watched = errors.is_terminal and (total is None or total >= LONG_INPUT_ITEMS)
+        self._bar = Progress(
+            TextColumn(what),
+            MofNCompleteColumn(),
+            TextColumn("items"),
+            console=errors,
+            transient=True,
+            disable=not watched,
+        )
+        self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def reached(self, items: int) -> None:
+        self._bar.update(self._task, completed=items)
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _print_plan(
+    spoken: Console, plan: BatchPlan, batch: Batch, budget_bytes: int, law: Law, safety: Safety, *, cold: bool
+) -> None:
+    from rich.table import Table
+
+    ran = sum(wave.runs for wave in plan.waves)
+    title = f"{_count(ran, 'wave')} for {_count(len(batch), 'item')}, budget {gib_text(budget_bytes)}"
+    table = Table(title=f"{title}, law {law.name}, safety {safety}", title_justify="left")
+    for heading in ("wave", "items", "width", "packed rows", "logical rows", "sharing", "price", "headroom"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for number, wave in enumerate(plan.waves, start=1):
+        table.add_row(
+            str(number),
+            _items_text(wave),
+            f"{wave.width:,}",
+            f"{wave.wave.packed_rows:,}",
+            f"{wave.wave.logical_rows:,}",
+            sharing_text(wave),
+            gib_text(wave.required_bytes),
+            gib_text(wave.headroom_bytes),
+            wave.price.binding_term,
+            verdict_text(wave),
+            style=RUN_STYLES.get(wave.verdict, ""),
+        )
+    spoken.print(table)
+    for number, wave in enumerate(plan.waves, start=1):
+        if wave.refusal is not None:
+            spoken.print(f"Wave {number}, item {wave.start}: {wave.refusal}", style="red", markup=False)
+    if plan.stopped is not None:
+        why = "There is no profile. " if cold else ""
+        planned = len(batch) - plan.unplanned_items
+        spoken.print(f"{why}Planned {planned:,} of {_count(len(batch), 'item')}, no further: {plan.stopped}.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _items_text(wave: WavePlan) -> str:
+    last = wave.next_start - 1
+    return f"{wave.start:,}" if last == wave.start else f"{wave.start:,} - {last:,}"
+
+
+def sharing_text(wave: WavePlan) -> str:
+    """Logical rows per packed row: "6.73"; a dash where nothing runs."""
+    return f"{wave.wave.logical_rows / wave.wave.packed_rows:,.2f}" if wave.wave.packed_rows else "-"
+
+
+def verdict_text(wave: WavePlan) -> str:
+    """The verdict in words: "split in 4"."""
+    if wave.verdict is Verdict.SPLIT:
+        return f"split in {len(wave.children)}"
+    return str(wave.verdict).replace("_", " ")
+
+
+# --- for programs ----------------------------------------------------------------------------------------------------
+
+
+def plan_to_json(
+    plan: BatchPlan, batch: Batch, budget_bytes: int, law: Law, safety: Safety, order: Sequence[int] | None
+) -> dict[str, object]:
+    """The whole plan as JSON values. `order`: permutation of `--cluster`, item i of the plan was item order[i]."""
+    return {
+        "law": law.name,
+        "safety": str(safety),
+        "budget_bytes": budget_bytes,
+        "items": len(batch),
+        "order": None if order is None else list(order),
+        "waves": [_wave_to_json(wave) for wave in plan.waves],
+        "unplanned_items": plan.unplanned_items,
+        "stopped": plan.stopped,
+    }
+
+
+def _wave_to_json(wave: WavePlan) -> dict[str, object]:
+    return {
+        "start": wave.start,
+        "width": wave.width,
+        "verdict": str(wave.verdict),
+        **_rows_to_json(wave),
+        "required_bytes": wave.required_bytes,
+        "headroom_bytes": wave.headroom_bytes,
+        "price": price_to_json(wave.price) | price_parts_to_json(wave.price),
+        "tried": [_tried_to_json(tried) for tried in wave.tried],
+        "rungs": [_rung_to_json(rung) for rung in wave.rungs],
+        "children": [list(child.requests) for child in wave.children],
+        "refusal": None if wave.refusal is None else _refusal_to_json(wave),
+    }
+
+
+def _rows_to_json(wave: WavePlan) -> dict[str, object]:
+    return {
+        "packed_rows": wave.wave.packed_rows,
+        "logical_rows": wave.wave.logical_rows,
+        "unshared_rows": wave.shape.unshared_rows,
+        "grad_segments": wave.wave.grad_segments,
+    }
+
+
+def _tried_to_json(tried: WidthTried) -> dict[str, object]:
+    return {
+        "width": tried.width,
+        "packed_rows": tried.wave.packed_rows,
+        "logical_rows": tried.wave.logical_rows,
+        "grad_segments": tried.wave.grad_segments,
+        "required_bytes": tried.required_bytes,
+        "available_bytes": tried.available_bytes,
+        "learned": tried.learned,
+        "trusted": tried.trusted,
+        "fits": tried.fits,
+    }
+
+
+def _rung_to_json(rung: RungTried) -> dict[str, object]:
+    return {
+        "subforwards": rung.subforwards,
+        "packed_rows": [child.wave.packed_rows for child in rung.children],
+        "cost_bytes": rung.cost_bytes,
+        "lower_bound_bytes": rung.lower_bound_bytes,
+        "available_bytes": rung.available_bytes,
+        "fits": rung.fits,
+    }
+
+
+def _refusal_to_json(wave: WavePlan) -> dict[str, object]:
+    assert wave.refusal is not None
+    return {
+        "shortfall_bytes": wave.refusal.shortfall_bytes,
+        "rows_that_fit": wave.refusal.rows_that_fit,
+        "text": str(wave.refusal),
+    }
