@@ -490,7 +490,7 @@ def parts_add_up(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety =
     return (
         explained.compute_bytes == maximum(wave.floor_bytes, compute)
         and explained.binding_term == ("floor" if wave.floor_bytes >= compute else deciding[0])
-        and charges in (0, charge_bytes(wave))
+        and 0 <= charges <= charge_bytes(wave)
     )
 
 

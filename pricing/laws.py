@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import Final
 
 from pricing.errors import UnknownLawError
+from pricing.frontier import FRONTIER
 from pricing.law import LOGICAL, PACKED, WARM, Law
 
-LAWS: Final[Mapping[str, Law]] = MappingProxyType({law.name: law for law in (LOGICAL, PACKED, WARM)})
+LAWS: Final[Mapping[str, Law]] = MappingProxyType({law.name: law for law in (LOGICAL, PACKED, WARM, FRONTIER)})
 DEFAULT_LAW: Final[Law] = WARM
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pricing.bands import NO_EVIDENCE, FrontierEvidence, broken_evidence, observe_bands, require_evidence
 from pricing.errors import ProfileError
 from pricing.quantities import (
     UNSHARED,
@@ -34,6 +35,7 @@ class Profile:
     warm_bytes_per_row (W): highest rate after the seed; pending (prices nothing) until the two below are known.
     warm_packed_rows (Pw): fewest packed rows of a complete reading after the seed.
     warm_sharing (rw): highest sharing of a complete reading after the seed.
+    frontier: what readings after the seed teach the frontier law; the other laws never look at it.
     """
 
     peak_bytes_per_row: int = 0
@@ -44,6 +46,7 @@ class Profile:
     warm_bytes_per_row: int | None = None
     warm_packed_rows: int | None = None
     warm_sharing: Sharing | None = None
+    frontier: FrontierEvidence = NO_EVIDENCE
 
     def __post_init__(self) -> None:
         require_reachable(self)
@@ -71,6 +74,7 @@ def require_reachable(profile: Profile) -> None:
         value = getattr(profile, field)
         if value is not None:
             require_count(field, value)
+    require_evidence(profile.frontier)
     broken = broken_invariant(profile)
     if broken is not None:
         raise ProfileError(f"no history of readings leads to this profile: {broken}; got {profile!r}")
@@ -83,6 +87,8 @@ def broken_invariant(profile: Profile) -> str | None:
     floor_rows, warm_sharing = profile.warm_packed_rows, profile.warm_sharing
     if rows == 0 and (rate > 0 or profile.complete_readings > 0 or retained is not None or profile.sharing != UNSHARED):
         return "something was learned although no reading had rows"
+    if any(is_more_sharing(1, 1, sharing) for sharing in (profile.sharing, warm_sharing or UNSHARED)):
+        return "a sharing ratio of 1 is kept as 1/1, the pair with fewest packed rows"
     if retained is not None and retained > rate:
         return "more is retained per row than the peak per row"
     if warm is not None and (warm > rate or profile.complete_readings == 0):
@@ -97,7 +103,17 @@ def broken_invariant(profile: Profile) -> str | None:
         warm_sharing.logical_rows, warm_sharing.packed_rows, profile.sharing
     ):
         return "the warm fit has seen more sharing than all readings"
-    return None
+    return _broken_frontier(profile)
+
+
+def _broken_frontier(profile: Profile) -> str | None:
+    """Evidence by band begins with the seed. It may be empty at any time: profiles older than it have none."""
+    peak, retained = profile.frontier.peak, profile.frontier.retained
+    if (peak or retained) and profile.complete_readings == 0:
+        return "frontier evidence before the seed"
+    if profile.complete_readings < 2 and any(band.anchor is not None for band in peak):
+        return "a frontier bound before the second complete reading"
+    return broken_evidence(profile.frontier)
 
 
 def observe(profile: Profile, reading: Reading) -> Profile:
@@ -122,6 +138,7 @@ def observe(profile: Profile, reading: Reading) -> Profile:
             if completes_warm
             else profile.warm_sharing
         ),
+        frontier=observe_bands(profile.frontier, reading, after_seed),
     )
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from pricing.bands import Anchor, Band, Bands, Cover, FrontierEvidence
 from pricing.errors import ProfileError
 from pricing.profile import Profile
 from pricing.quantities import Sharing
@@ -138,7 +139,44 @@ def profile_to_json(profile: Profile) -> Json:
         "warm_bytes_per_row": profile.warm_bytes_per_row,
         "warm_packed_rows": profile.warm_packed_rows,
         "warm_sharing": None if profile.warm_sharing is None else sharing_to_json(profile.warm_sharing),
+        "frontier": {
+            "peak": [_band_to_json(band) for band in profile.frontier.peak],
+            "retained": [_band_to_json(band) for band in profile.frontier.retained],
+        },
     }
+
+
+def _band_to_json(band: Band) -> list[int]:
+    """A band as one row of integers: its key, its cover, and its anchor if it has one (6 or 10 of them)."""
+    cover, anchor = band.cover, band.anchor
+    row = [band.size, band.sharing]
+    row += [cover.compute_bytes, cover.bytes_per_row, cover.logical_rows, cover.grad_segments]
+    if anchor is not None:
+        row += [anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments]
+    return row
+
+
+def _frontier_from_json(fields: Fields) -> FrontierEvidence:
+    evidence = FrontierEvidence(peak=_bands_from_json(fields, "peak"), retained=_bands_from_json(fields, "retained"))
+    fields.finish()
+    return evidence
+
+
+def _bands_from_json(fields: Fields, name: str) -> Bands:
+    return tuple(_band_from_json(row) for row in fields.rows(name, (6, 10)))
+
+
+def _band_from_json(row: tuple[int, ...]) -> Band:
+    return Band(
+        size=row[0],
+        sharing=row[1],
+        cover=Cover(compute_bytes=row[2], bytes_per_row=row[3], logical_rows=row[4], grad_segments=row[5]),
+        anchor=(
+            Anchor(compute_bytes=row[6], packed_rows=row[7], logical_rows=row[8], grad_segments=row[9])
+            if len(row) == 10
+            else None
+        ),
+    )
 
 
 _WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
@@ -147,7 +185,8 @@ _WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
 def profile_from_json(fields: Fields) -> Profile:
     """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields.
 
-    Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have.
+    Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have. A
+    profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has.
     """
     complete = fields.count("complete_readings", 0)
     if not any(name in _WARM_FIELDS for name in fields.unknown):
@@ -158,6 +197,8 @@ def profile_from_json(fields: Fields) -> Profile:
     warm, warm_rows = fields.optional_count("warm_bytes_per_row"), fields.optional_count("warm_packed_rows")
     warm_pair = fields.optional_member("warm_sharing")
     warm_sharing = None if warm_pair is None else sharing_from_json(warm_pair)
+    bands = fields.optional_member("frontier")
+    frontier = FrontierEvidence() if bands is None else _frontier_from_json(bands)
     fields.finish()
     return fields.build(
         lambda: Profile(
@@ -169,6 +210,7 @@ def profile_from_json(fields: Fields) -> Profile:
             warm_bytes_per_row=warm,
             warm_packed_rows=warm_rows,
             warm_sharing=warm_sharing,
+            frontier=frontier,
         )
     )
 

@@ -1,0 +1,322 @@
+"""The frontier law: every complete reading bounds every wave, and the least bound prices it.
+
+Assumption SCALE, for one signature and caller: the compute peak never falls as P, L or S grow, and never grows faster
+than in proportion when all three grow in proportion. With HEAD and SEGMENT (one more logical row costs at most 6,144 B,
+one more segment at most G) one complete reading (c, Pi, Li, Si) then bounds every wave. Scale it up to the wave's rows,
+then charge the logical rows and segments that the scaled reading lacks:
+
+    t = max(1, P / Pi)
+    U = t*C + a * max(0, L - t*Li) + G * max(0, S - t*Si)          rounded up
+
+    a = min(6144, ceil(c / Li))     packed-priced: the charge, or scaling on where that is cheaper
+    a = ceil(c / Li)                otherwise, with G = 0: pure SCALE, t = max(1, P / Pi, L / Li)
+    C = max(c, a*Li + G*Si)         so that U never falls with P (what t gains in credit it pays in compute)
+
+`compute = max(F, min over bands U)`, with P raised to the rows that 8 times the observed sharing would imply, as in the
+other laws. Until a band bounds, the warm law prices; afterwards never the minimum of both (the all-readings term is too
+low for waves smaller than the evidence).
+
+**When SCALE fails**, readings contradict bounds. Each bound is then lifted, by raising its C, until it explains every
+reading ever seen, complete or not (`lifted_bytes`). So a contradicted band is believed no further than it was right,
+the price rises and stays risen, and no reading lies above a later price of its wave (INV-8).
+
+What carries theorems (`scaled_bytes`, `bound_bytes`, `lifted_bytes`, `trusted_bytes`) runs unchanged on solver terms.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pricing.bands import Anchor, Bands, Cover, FrontierEvidence, sharing_class, size_class
+from pricing.law import WARM, Breakdown, Ineligible, Term, ineligibility, is_retained_trusted, sharing_rows
+from pricing.profile import Profile
+from pricing.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH, ceil_div, maximum, minimum
+from pricing.requests import Workload
+from pricing.wave import Wave
+
+# --- one bound -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What one anchor says about every wave: C, Pi, Li, Si, a and G of the law above."""
+
+    compute_bytes: int
+    packed_rows: int
+    logical_rows: int
+    grad_segments: int
+    logical_row_bytes: int
+    segment_bytes: int
+
+
+def logical_row_bytes(anchor: Anchor, charge_bytes: int | None) -> int:
+    """a: what a logical row beyond the scaled anchor costs. `charge_bytes` None: no charge, only proportion."""
+    proportion = ceil_div(anchor.compute_bytes, anchor.logical_rows)
+    return proportion if charge_bytes is None else minimum(charge_bytes, proportion)
+
+
+def trusted_bytes(anchor: Anchor, row_bytes: int, segment_bytes: int) -> int:
+    """C: the anchor's compute, at least what its own logical rows and segments give as credit when it is scaled."""
+    return maximum(anchor.compute_bytes, row_bytes * anchor.logical_rows + segment_bytes * anchor.grad_segments)
+
+
+def bound_of(anchor: Anchor, charge_bytes: int | None, segment_bytes: int) -> Bound:
+    """The anchor's bound, not yet lifted."""
+    row_bytes = logical_row_bytes(anchor, charge_bytes)
+    return Bound(
+        compute_bytes=trusted_bytes(anchor, row_bytes, segment_bytes),
+        packed_rows=anchor.packed_rows,
+        logical_rows=anchor.logical_rows,
+        grad_segments=anchor.grad_segments,
+        logical_row_bytes=row_bytes,
+        segment_bytes=segment_bytes,
+    )
+
+
+def scaled_charge_bytes(bound: Bound, rows: int, logical_rows: int, grad_segments: int) -> int:
+    """Charges for what the anchor scaled to `rows` >= Pi lacks, times Pi (so that nothing is rounded)."""
+    unit = bound.packed_rows
+    return bound.logical_row_bytes * maximum(0, logical_rows * unit - bound.logical_rows * rows) + (
+        bound.segment_bytes * maximum(0, grad_segments * unit - bound.grad_segments * rows)
+    )
+
+
+def scaled_bytes(bound: Bound, packed_rows: int, logical_rows: int, grad_segments: int) -> int:
+    """U times Pi: exact. Never falls in P, L or S; divided by P it never rises."""
+    rows = maximum(packed_rows, bound.packed_rows)
+    return bound.compute_bytes * rows + scaled_charge_bytes(bound, rows, logical_rows, grad_segments)
+
+
+def bound_bytes(bound: Bound, packed_rows: int, logical_rows: int, grad_segments: int) -> int:
+    """U: compute bytes that the wave is bounded by, rounded up."""
+    return ceil_div(scaled_bytes(bound, packed_rows, logical_rows, grad_segments), bound.packed_rows)
+
+
+# --- coverage --------------------------------------------------------------------------------------------------------
+
+
+def knee_rows(cover: Cover) -> int:
+    """p: up to these rows a cover grows with them, beyond it is flat. At least 1."""
+    return cover.compute_bytes // cover.bytes_per_row
+
+
+def needed_bytes(bound: Bound, packed_rows: int, cover: Cover, compute_bytes: int) -> int:
+    """Least C with which the bound is at least `compute_bytes` at these rows and at the cover's L and S."""
+    rows = maximum(packed_rows, bound.packed_rows)
+    charges = scaled_charge_bytes(bound, rows, cover.logical_rows, cover.grad_segments)
+    return ceil_div(compute_bytes * bound.packed_rows - charges, rows)
+
+
+def lifted_bytes(bound: Bound, cover: Cover) -> int:
+    """Least C, at least its own, with which the bound covers every reading of `cover`.
+
+    A reading is at most min(c, W*P). U rises with P and U/P falls, so U covers all of them once it covers the knee:
+    W*p at p rows and c at p + 1.
+    """
+    knee = knee_rows(cover)
+    return maximum(
+        bound.compute_bytes,
+        maximum(
+            needed_bytes(bound, knee, cover, cover.bytes_per_row * knee),
+            needed_bytes(bound, knee + 1, cover, cover.compute_bytes),
+        ),
+    )
+
+
+def lifted(bound: Bound, covers: Iterable[Cover]) -> Bound:
+    """The bound, raised until it covers every one of `covers`. A cover of no more than C needs nothing: U >= C."""
+    compute = bound.compute_bytes
+    for cover in covers:
+        if cover.compute_bytes > compute:
+            compute = maximum(compute, lifted_bytes(bound, cover))
+    return Bound(
+        compute_bytes=compute,
+        packed_rows=bound.packed_rows,
+        logical_rows=bound.logical_rows,
+        grad_segments=bound.grad_segments,
+        logical_row_bytes=bound.logical_row_bytes,
+        segment_bytes=bound.segment_bytes,
+    )
+
+
+# --- the frontier ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """All bounds of some evidence, arranged so that a price looks at few of them.
+
+    anchor_rows: the anchors' packed rows, ascending. above[i] and below[i] are what is left of the bounds from place i
+    on (at least as large as a wave of anchor_rows[i - 1] < P <= anchor_rows[i]) and before it (smaller), without those
+    that another of the same side is nowhere above: the minimum over the rest is the minimum over all.
+    """
+
+    bounds: tuple[Bound, ...]
+    anchor_rows: tuple[int, ...]
+    above: tuple[tuple[Bound, ...], ...]
+    below: tuple[tuple[Bound, ...], ...]
+
+    def least(self, packed_rows: int, logical_rows: int, grad_segments: int) -> tuple[int, Bound]:
+        """The least bound in bytes, and the first bound that says so. Needs at least one bound."""
+        place = bisect_left(self.anchor_rows, packed_rows)
+        least, binding = -1, self.bounds[0]
+        for side in (self.above[place], self.below[place]):
+            for bound in side:
+                value = bound_bytes(bound, packed_rows, logical_rows, grad_segments)
+                if least < 0 or value < least:
+                    least, binding = value, bound
+        return least, binding
+
+
+def frontier_of(bands: Bands, charge_bytes: int | None, segment_bytes: int) -> Frontier:
+    """The bounds of every band with an anchor, lifted to cover every band."""
+    covers = [band.cover for band in bands]
+    bounds = sorted(
+        (
+            lifted(bound_of(band.anchor, charge_bytes, segment_bytes), covers)
+            for band in bands
+            if band.anchor is not None
+        ),
+        key=lambda bound: bound.packed_rows,
+    )
+    return Frontier(
+        bounds=tuple(bounds),
+        anchor_rows=tuple(bound.packed_rows for bound in bounds),
+        above=tuple(reversed(_fronts(reversed(bounds), nowhere_above_as_larger))),
+        below=tuple(_fronts(bounds, nowhere_above_as_smaller)),
+    )
+
+
+def nowhere_above_as_larger(one: Bound, other: Bound) -> bool:
+    """Whether U of `one` is nowhere above that of `other`, for waves of no more rows than either anchor (t = 1)."""
+    return (
+        one.compute_bytes <= other.compute_bytes
+        and one.logical_row_bytes <= other.logical_row_bytes
+        and one.logical_rows >= other.logical_rows
+        and (one.segment_bytes == 0 or one.grad_segments >= other.grad_segments)
+    )
+
+
+def nowhere_above_as_smaller(one: Bound, other: Bound) -> bool:
+    """Likewise for waves of at least the rows of either anchor (t = P / Pi): the same, by packed row."""
+    mine, theirs = one.packed_rows, other.packed_rows
+    return (
+        one.compute_bytes * theirs <= other.compute_bytes * mine
+        and one.logical_row_bytes <= other.logical_row_bytes
+        and one.logical_rows * theirs >= other.logical_rows * mine
+        and (one.segment_bytes == 0 or one.grad_segments * theirs >= other.grad_segments * mine)
+    )
+
+
+def _fronts(bounds: Iterable[Bound], nowhere_above: Callable[[Bound, Bound], bool]) -> list[tuple[Bound, ...]]:
+    """What is left of the first 0, 1, 2, ... of `bounds` once those that another is nowhere above are dropped."""
+    front: tuple[Bound, ...] = ()
+    fronts = [front]
+    for bound in bounds:
+        if not any(nowhere_above(kept, bound) for kept in front):
+            front = (*(kept for kept in front if not nowhere_above(bound, kept)), bound)
+        fronts.append(front)
+    return fronts
+
+
+# --- the law ---------------------------------------------------------------------------------------------------------
+
+
+def peak_frontier(evidence: FrontierEvidence, packed_priced: bool, segment_bytes: int) -> Frontier:
+    """The frontier of peaks. Without packed pricing there are no charges, and L grows peaks in proportion only."""
+    key = ("peak", packed_priced, segment_bytes if packed_priced else 0)
+    return _derived(evidence, key, evidence.peak)
+
+
+def retained_frontier(evidence: FrontierEvidence, packed_priced: bool) -> Frontier:
+    """The frontier of retained bytes. No segment charge: recurrent states do not outlive their layer."""
+    return _derived(evidence, ("retained", packed_priced, 0), evidence.retained)
+
+
+def _derived(evidence: FrontierEvidence, key: tuple[str, bool, int], bands: Bands) -> Frontier:
+    known = evidence.derived.get(key)
+    if isinstance(known, Frontier):
+        return known
+    _, packed_priced, segment_bytes = key
+    frontier = frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, segment_bytes)
+    if len(evidence.derived) >= MOST_DERIVED:
+        evidence.derived.clear()
+    evidence.derived[key] = frontier
+    return frontier
+
+
+MOST_DERIVED: Final = 8
+"""Frontiers remembered for one evidence. A job needs up to four: packed-priced or not, peak or retained."""
+
+
+def trusted_rows(wave: Wave, profile: Profile, packed_priced: bool) -> int:
+    """P, raised to the rows that 8 times the sharing of complete readings would imply (packed-priced only)."""
+    if not packed_priced or profile.warm_sharing is None:
+        return wave.packed_rows
+    return sharing_rows(wave.packed_rows, wave.logical_rows, profile.warm_sharing, TRUST_GROWTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierLaw:
+    """The law of this module behind the interface of `pricing.law`."""
+
+    name: str = "frontier"
+    summary: str = "bounds a wave by every complete reading after the first (assumption SCALE)"
+
+    def ineligibility(self, profile: Profile, workload: Workload) -> tuple[Ineligible, ...]:
+        return ineligibility(profile, workload)
+
+    def compute_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int:
+        frontier = peak_frontier(profile.frontier, packed_priced, wave.segment_state_bytes)
+        if not frontier.bounds:
+            return WARM.compute_bytes(wave, profile, packed_priced)
+        rows = trusted_rows(wave, profile, packed_priced)
+        return frontier.least(rows, wave.logical_rows, wave.grad_segments)[0]
+
+    def breakdown(self, wave: Wave, profile: Profile, packed_priced: bool) -> Breakdown:
+        frontier = peak_frontier(profile.frontier, packed_priced, wave.segment_state_bytes)
+        if not frontier.bounds:
+            return WARM.breakdown(wave, profile, packed_priced)
+        rows = trusted_rows(wave, profile, packed_priced)
+        compute, bound = frontier.least(rows, wave.logical_rows, wave.grad_segments)
+        model, segments = compute, 0
+        if packed_priced:
+            model = ceil_div(bound.compute_bytes * maximum(rows, bound.packed_rows), bound.packed_rows)
+            segments = minimum(compute - model, wave.grad_segments * wave.segment_state_bytes)
+        return Breakdown(
+            terms=(
+                Term(
+                    binding=binding_term(profile.frontier, bound, packed_priced, rows > wave.packed_rows),
+                    rows=maximum(rows, bound.packed_rows),
+                    bytes_per_row=ceil_div(bound.compute_bytes, bound.packed_rows),
+                    model_bytes=model,
+                ),
+            ),
+            logical_charge_bytes=compute - model - segments,
+            segment_charge_bytes=segments,
+        )
+
+    def kept_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int | None:
+        if profile.retained_bytes_per_row is None or not is_retained_trusted(wave, profile):
+            return None
+        frontier = retained_frontier(profile.frontier, packed_priced)
+        if not frontier.bounds:
+            return WARM.kept_bytes(wave, profile, packed_priced)
+        return frontier.least(wave.packed_rows, wave.logical_rows, wave.grad_segments)[0]
+
+
+def binding_term(evidence: FrontierEvidence, bound: Bound, packed_priced: bool, is_clamped: bool) -> str:
+    """The name of a binding term: its band, and whether sharing beyond reach or a contradicted band raised it."""
+    key = size_class(bound.packed_rows), sharing_class(bound.logical_rows, bound.packed_rows)
+    band = next(band for band in evidence.peak if band.key == key)
+    assert band.anchor is not None, "a bound comes from an anchor"
+    charge = LOGICAL_ROW_BYTES if packed_priced else None
+    is_lifted = bound.compute_bytes > bound_of(band.anchor, charge, bound.segment_bytes).compute_bytes
+    kind = "frontier_clamped" if is_clamped else "frontier_lifted" if is_lifted else "frontier"
+    return f"{kind}[{band}]"
+
+
+FRONTIER: Final = FrontierLaw()
