@@ -1,0 +1,58 @@
+# Targets that a person or CI calls. `make run` needs no torch; `make test` installs the CPU build.
+#
+#   make run       backtest of the shipped H200 traces: a table and a picture, in a new environment
+#   make test      every test (what CI runs)
+#   make lint      ruff and mypy --strict
+#   make prove     the solver proofs
+#   make deep      the properties with 100,000 examples each (hours)
+#   make bench     speed and accuracy, figures as JSON in benchmarks/results/
+#   make demo      waves planned, run and measured on a tiny decoder, on the CPU
+#   make figures   the pictures in docs/
+#   make test-art  the tests against OpenPipe ART's own TrainerRank (Python 3.12)
+#   make clean     remove what the targets above made
+#
+# `make test BIN=DIR` uses the programs of an environment that is already there.
+
+PYTHON ?= python3
+TEST_BIN := .venv/test/bin
+RUN_BIN := .venv/run/bin
+BIN ?= $(TEST_BIN)
+ENVIRONMENT := $(if $(filter $(TEST_BIN),$(BIN)),.venv/test/.installed)
+PIP_FLAGS := -qq --disable-pip-version-check -c constraints.txt
+TRACES := $(sort $(wildcard spec/evidence/h200/*.jsonl))
+
+.PHONY: run test lint prove deep bench demo figures test-art clean
+
+run:
+	rm -rf .venv/run
+	$(PYTHON) -m venv .venv/run
+	$(RUN_BIN)/pip install $(PIP_FLAGS) '.[cli,plot]'
+	mkdir -p out
+	$(RUN_BIN)/pricing backtest $(TRACES) --skip 3 --plot out/backtest.png
+
+test: $(ENVIRONMENT)
+	$(BIN)/python -m pytest
+
+lint: $(ENVIRONMENT)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+deep: $(ENVIRONMENT)
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/properties -p no:timeout
+
+bench: $(ENVIRONMENT)
+	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
+
+figures: $(ENVIRONMENT)
+	mkdir -p docs
+	$(BIN)/pricing backtest $(TRACES) --skip 3 --plot docs/backtest.png
+
+.venv/test/.installed: pyproject.toml constraints.txt
+	rm -rf .venv/test
+	$(PYTHON) -m venv .venv/test
+	$(TEST_BIN)/pip install $(PIP_FLAGS) -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .hypothesis
