@@ -96,7 +96,8 @@ def allocator_refusal(device: torch.device) -> Refusal | None:
         return Refusal.CUDA_MALLOC_ASYNC
     if backend != "native":
         return Refusal.PLUGGABLE_ALLOCATOR
-    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
+    switches = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+    if any(os.environ.get(switch, "0") not in ("", "0") for switch in switches):
         return Refusal.UNCACHED_ALLOCATOR
     return None
 

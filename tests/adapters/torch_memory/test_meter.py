@@ -22,7 +22,19 @@ from adapters.torch_memory import (
     meter_for,
 )
 from pricing import Profile, ReadingKind, observe, required_bytes
-from tests.adapters.torch_memory.support import FLOAT_BYTES, HIDDEN, WIDTH, Net, learn, run_wave, wave_of
+from tests.adapters.torch_memory.support import (
+    FLOAT_BYTES,
+    HIDDEN,
+    SPOILT,
+    WIDTH,
+    Body,
+    Net,
+    as_whole_wave,
+    learn,
+    run_wave,
+    spoilt_wave,
+    wave_of,
+)
 
 ROWS = 200
 PRICED_ROWS = (1, 50, ROWS - 1, ROWS, ROWS + 1, 1_000)
@@ -125,73 +137,22 @@ def test_outputs_live_on_as_the_callers(meter: PeakMeter) -> None:
 # Spoilt waves
 # ---------------------------------------------------------------------------------------------------------
 
-Caller = Callable[[PeakMeter, StorageCounter, Net, torch.Tensor], None]
 
-
-def _nested_forward(meter: PeakMeter, _counter: StorageCounter, net: Net, outputs: torch.Tensor) -> None:
-    outputs.sum().backward()
-    inner = meter.open(wave_of(1), grads=False, role=Role.FORWARD)
-    with torch.no_grad():
-        inner.forward_done(net(torch.ones(1, WIDTH)))
-
-
-def _foreign_reset(_meter: PeakMeter, counter: StorageCounter, _net: Net, outputs: torch.Tensor) -> None:
-    outputs.sum().backward()
-    counter.reset_peak()
-
-
-def _foreign_reset_before_backward(
-    _meter: PeakMeter, counter: StorageCounter, _net: Net, outputs: torch.Tensor
-) -> None:
-    counter.reset_peak()
-    outputs.sum().backward()
-
-
-def _deferred_backward(_meter: PeakMeter, _counter: StorageCounter, _net: Net, _outputs: torch.Tensor) -> None:
-    pass
-
-
-def _backward_of_a_part(_meter: PeakMeter, _counter: StorageCounter, net: Net, outputs: torch.Tensor) -> None:
-    outputs.sum().backward(inputs=[net.second])
-
-
-def _step_before_backward(_meter: PeakMeter, _counter: StorageCounter, net: Net, outputs: torch.Tensor) -> None:
-    torch.optim.SGD(net.parameters, lr=0.0).step()
-    outputs.sum().backward()
-
-
-SPOILT: dict[str, tuple[Caller, Flaw]] = {
-    "nested forward": (_nested_forward, Flaw.NESTED_INTERVAL),
-    "foreign reset": (_foreign_reset, Flaw.FOREIGN_RESET),
-    "foreign reset before backward": (_foreign_reset_before_backward, Flaw.FOREIGN_RESET),
-    "deferred backward": (_deferred_backward, Flaw.BACKWARD_NOT_SEEN),
-    "backward of a part": (_backward_of_a_part, Flaw.BACKWARD_NOT_SEEN),
-    "optimizer step before backward": (_step_before_backward, Flaw.BACKWARD_NOT_SEEN),
-}
-
-
-def _spoilt_wave(meter: PeakMeter, caller: Caller, rows: int) -> tuple[Observation, Observation]:
-    """A wave whose forward really runs `ROWS` rows but that claims `rows`, so that a low rate would cost
-    dearly."""
+def _spoilt(meter: PeakMeter, caller: Callable[[Body], None], claimed_rows: int) -> tuple[Observation, Observation]:
     assert isinstance(meter.counter, StorageCounter)
-    net = Net()
-    interval = meter.open(wave_of(rows, output_bytes=_output_bytes(ROWS)), grads=True)
-    outputs = net(torch.ones(ROWS, WIDTH))
-    after_forward = interval.forward_done(outputs)
-    caller(meter, meter.counter, net, outputs)
-    return after_forward, interval.close()
+    return spoilt_wave(meter, Net(), caller, rows=ROWS, claimed_rows=claimed_rows, reset_peak=meter.counter.reset_peak)
 
 
 @pytest.mark.parametrize("waves_before", [1, 2], ids=["after the seed", "with a warm fit"])
 @pytest.mark.parametrize("rows", [1, ROWS, 100 * ROWS])
 @pytest.mark.parametrize(("caller", "flaw"), SPOILT.values(), ids=SPOILT)
 def test_a_spoilt_wave_never_lowers_a_price(
-    meter: PeakMeter, caller: Caller, flaw: Flaw, rows: int, waves_before: int
+    meter: PeakMeter, caller: Callable[[Body], None], flaw: Flaw, rows: int, waves_before: int
 ) -> None:
     profile = Profile()
     for _ in range(waves_before):
         profile = learn(profile, *run_wave(meter, Net(), ROWS))
-    after_forward, after_wave = _spoilt_wave(meter, caller, rows)
+    after_forward, after_wave = _spoilt(meter, caller, rows)
     assert flaw in after_wave.flaws
     assert after_wave.reading is not None
     assert after_wave.reading.kind is ReadingKind.INTERRUPTED
@@ -203,22 +164,12 @@ def test_a_spoilt_wave_never_lowers_a_price(
 
 
 @pytest.mark.parametrize(("caller", "_flaw"), SPOILT.values(), ids=SPOILT)
-def test_believing_a_spoilt_wave_would_lower_a_price(meter: PeakMeter, caller: Caller, _flaw: Flaw) -> None:
+def test_believing_a_spoilt_wave_would_lower_a_price(
+    meter: PeakMeter, caller: Callable[[Body], None], _flaw: Flaw
+) -> None:
     """The control: the same figures passed on as whole waves do lower prices, so the test above can fail."""
     profile = learn(Profile(), *run_wave(meter, Net(), ROWS))
-    reading = _spoilt_wave(meter, caller, 100 * ROWS)[1].reading
-    assert reading is not None
-    believed = observe(
-        profile,
-        type(reading)(
-            packed_rows=reading.packed_rows,
-            logical_rows=reading.logical_rows,
-            grad_segments=reading.grad_segments,
-            output_bytes=reading.output_bytes,
-            peak_delta_bytes=reading.peak_delta_bytes,
-            kind=ReadingKind.WHOLE_WAVE,
-        ),
-    )
+    believed = observe(profile, as_whole_wave(_spoilt(meter, caller, 100 * ROWS)[1]))
     wave = wave_of(100 * ROWS)
     assert required_bytes(wave, believed) < required_bytes(wave, profile)
 
