@@ -143,7 +143,7 @@ def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:
     spoken.print(table)
     spoken.print(
         "under: waves priced below the peak they reached. over: price / peak - 1, and price - peak in GiB.\n"
-        f"Not scored: the first {first.skip:,} wave{'' if first.skip == 1 else 's'} of each trace."
+        f"Not scored: the first {'wave' if first.skip == 1 else f'{first.skip:,} waves'} of each trace."
     )
 
 

@@ -14,19 +14,26 @@ from pricing.backtest import Backtest, ReplayedWave
 from pricing.cli.backtest import trace_names
 from pricing.cli.output import percent_text
 from pricing.errors import PricingError
-from pricing.laws import LAWS
+from pricing.laws import DEFAULT_LAW
 from pricing.quantities import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 """Told apart with every common colour blindness (Okabe and Ito); markers differ as well."""
 MARKERS: Final = "os^Dv<>"
 UNDER_COLOUR: Final = "#B00020"
 PANEL_INCHES: Final = 4.6
-MIN_PANEL_INCHES: Final = 3.0
+LEFT_INCHES: Final = 0.95
+RIGHT_INCHES: Final = 0.2
+BOTTOM_INCHES: Final = 1.0
+TITLE_INCHES: Final = 0.8
+GAP_INCHES: Final = 0.2
+NARROWEST: Final = 0.6
+"""A panel is at least so wide for its height, so that its title fits."""
 
 Limits = tuple[float, float]
 
@@ -42,16 +49,8 @@ def draw(results: Sequence[Backtest], path: str) -> None:
     columns = len(laws) if len(laws) <= 4 else math.ceil(math.sqrt(len(laws)))
     rows = math.ceil(len(laws) / columns)
     across, up = _limits(results)
-    width_inches = max(MIN_PANEL_INCHES, PANEL_INCHES * math.log(across[1] / across[0]) / math.log(up[1] / up[0]))
-    figure, panels = pyplot.subplots(
-        rows,
-        columns,
-        figsize=(width_inches * columns + 0.8, (PANEL_INCHES + 0.7) * rows + 0.9),
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-    )
+    figure, panels = pyplot.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    _lay_out(figure, rows, columns, math.log(across[1] / across[0]) / math.log(up[1] / up[0]))
     try:
         for at, law in enumerate(laws):
             panel = panels[at // columns][at % columns]
@@ -63,14 +62,34 @@ def draw(results: Sequence[Backtest], path: str) -> None:
         for spare in range(len(laws), rows * columns):
             panels[spare // columns][spare % columns].set_axis_off()
         first = results[0]
-        figure.suptitle(f"Price against observed peak, one dot a wave (safety {first.safety}, {first.order} order)")
+        title = f"Price against observed peak, one dot a wave (safety {first.safety}, {first.order} order)"
+        figure.suptitle(title, y=1 - 0.12 / figure.get_figheight(), va="top")
         handles, labels = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
+        figure.legend(handles, labels, loc="lower center", ncols=min(len(labels), 5), frameon=False)
         figure.savefig(path, dpi=130)
     except ValueError as error:
         raise PricingError(f"cannot draw {path}: {error}") from error
     finally:
         pyplot.close(figure)
+
+
+def _lay_out(figure: Figure, rows: int, columns: int, width_share: float) -> None:
+    """Give every panel the shape of its axes (both are logarithmic and alike), and room for words around them."""
+    height = PANEL_INCHES
+    width = height * width_share
+    inner_width = columns * width + (columns - 1) * GAP_INCHES
+    inner_height = rows * height + (rows - 1) * TITLE_INCHES
+    total_width = LEFT_INCHES + inner_width + RIGHT_INCHES
+    total_height = BOTTOM_INCHES + inner_height + TITLE_INCHES + 0.3
+    figure.set_size_inches(total_width, total_height)
+    figure.subplots_adjust(
+        left=LEFT_INCHES / total_width,
+        right=1 - RIGHT_INCHES / total_width,
+        bottom=BOTTOM_INCHES / total_height,
+        top=(BOTTOM_INCHES + inner_height) / total_height,
+        wspace=GAP_INCHES / width,
+        hspace=TITLE_INCHES / height,
+    )
 
 
 def _draw_panel(panel: Axes, law: str, results: Sequence[Backtest], across: Limits, up: Limits) -> None:
@@ -111,7 +130,7 @@ def _panel_title(law: str, results: Sequence[Backtest]) -> str:
     medians = [result.score.over_median for result in results if result.score.over_median is not None]
     under = sum(result.score.under for result in results)
     scored = sum(result.score.scored for result in results)
-    default = " (default)" if law == "warm" and "warm" in LAWS else ""
+    default = " (default)" if law == DEFAULT_LAW.name else ""
     if not medians:
         return f"{law}{default}\nno wave scored"
     low, high = percent_text(min(medians)), percent_text(max(medians))
@@ -129,7 +148,8 @@ def _limits(results: Sequence[Backtest]) -> tuple[Limits, Limits]:
     peaks = [wave.peak_bytes / GIB for wave in waves] or [1]
     prices = [wave.price_bytes / GIB for wave in waves if wave.price_bytes > 0]
     lowest = min(peaks + prices) / 1.4
-    return (lowest, max(peaks) * 1.4), (lowest, max(peaks + prices) * 1.4)
+    highest = max(peaks + prices) * 1.4
+    return (lowest, max(max(peaks) * 1.4, lowest * (highest / lowest) ** NARROWEST)), (lowest, highest)
 
 
 def _label_axis(axis: Axis, limits: Limits) -> None:
