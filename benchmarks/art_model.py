@@ -139,6 +139,14 @@ def start_single_process() -> None:
         tensor_parallel.model_parallel_cuda_manual_seed(7)
 
 
+def stop_single_process() -> None:
+    """Take those process groups down again: a rank on the CPU must not meet a GPU's."""
+    from megatron.core import parallel_state
+
+    parallel_state.destroy_model_parallel()
+    dist.destroy_process_group()
+
+
 def trainer_rank(shape: ModelShape) -> Any:
     """ART's `TrainerRank` over a model of that shape, on the GPU in bfloat16 with one-layer full recompute.
 

@@ -25,10 +25,12 @@ from typing import Any
 import torch
 
 from adapters.art import bind
-from adapters.art.differential import Answer, History, Lesson, Pair, Question, compare
+from adapters.art.differential import Answer, Pair, compare, recorded_history
 from adapters.art.interface import SUPPORTED_VERSION, installed_version
-from adapters.art.testing import Geometry, Machine, RunWave, load_trainer_rank, planning_rank, run_batch
+from adapters.art.planning_runs import Machine, RunWave, make_batch, random_scenario, run_batch
+from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
 from pricing.quantities import GIB, MIB
+from pricing.trace import read_trace
 
 TRACES = Path(__file__).parent.parent / "spec" / "evidence" / "h200"
 ARMS: tuple[tuple[str, str | None, str], ...] = (
@@ -67,8 +69,7 @@ def main() -> None:
     print(as_text(report["table"]))
 
 
-# --- differential
-# ----------------------------------------------------------------------------------------------------
+# --- differential --------------------------------------------------------------------------------------------
 
 
 def random_histories(count: int) -> dict[str, Any]:
@@ -77,33 +78,9 @@ def random_histories(count: int) -> dict[str, Any]:
 
 
 def recorded_histories() -> dict[str, Any]:
-    """The recorded H200 traces: each wave is priced by both, then taught to both (forward and whole wave)."""
-    return {
-        path.stem: tally(Pair(Geometry(gdn_layers=24)).ask(history_of(path))) for path in sorted(TRACES.glob("*.jsonl"))
-    }
-
-
-def history_of(trace: Path) -> History:
-    waves = [json.loads(line) for line in trace.read_text().splitlines()]
-    lessons: list[Lesson] = []
-    questions = []
-    for wave in waves:
-        facts = {name: int(wave[name]) for name in ("packed_rows", "logical_rows", "grad_segments", "output_bytes")}
-        questions.append((len(lessons), Question(**facts)))
-        forward = {"peak_delta_bytes": wave["forward_peak_bytes"], "retained_bytes": wave["retained_bytes"]}
-        lessons.append(Lesson(**facts, **forward, caller_phase=False))
-        lessons.append(Lesson(**facts, peak_delta_bytes=wave["peak_bytes"], retained_bytes=None, caller_phase=True))
-    signature = {
-        "topology": (1, 1, 1, 1),
-        "planner_coefficients": (1, None),
-        "slot_group_count": 1,
-        "request_mix": ("target:single",),
-        "grad_enabled": True,
-        "grad_modes": (True,),
-    }
-    return History(
-        geometry=Geometry(gdn_layers=24), signature=signature, lessons=tuple(lessons), questions=tuple(questions)
-    )
+    """The recorded H200 traces: each wave is priced by both, then taught to both (its forward, then the whole wave)."""
+    histories = {path.stem: recorded_history(read_trace(path)) for path in sorted(TRACES.glob("*.jsonl"))}
+    return {name: tally(Pair(history.geometry).ask(history)) for name, history in histories.items()}
 
 
 def tally(answers: Sequence[Answer]) -> dict[str, Any]:
@@ -120,63 +97,19 @@ def tally(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def planning_runs(count: int) -> dict[str, Any]:
-    """Random batches, machines and budgets through both planners. A refusal counts as an outcome like any other."""
+    """Random batches, machines and budgets through both planners. A refusal is an outcome like any other."""
     outcomes: Counter[str] = Counter()
     for seed in range(count):
-        draw = random.Random(seed)
-        items = make_batch(
-            draw, prompts=draw.randint(1, 12), rollouts=draw.randint(1, 12), prompt=(16, 600), completion=(8, 300)
-        )
-        machine = Machine(
-            row_bytes=draw.choice((10_000, 150_000, 450_000)),
-            logical_row_bytes=draw.choice((0, 2_000, 6_000)),
-            fixed_bytes=draw.choice((0, 64 * MIB, 900 * MIB)),
-            cold_bytes=draw.choice((0, 2 * GIB)),
-            caller_percent=draw.randint(100, 130),
-        )
-        budget = int(GIB * 2 ** draw.uniform(-3, 5))
-        theirs, ours = (plan_all(items, machine, budget, law) for law in (None, "warm"))
-        outcomes["same" if theirs == ours else "different"] += 1
-        outcomes["waves"] += len(theirs[0])
-        outcomes["refused"] += theirs[1] is not None
-        outcomes["with_split"] += any(wave[-1] > 1 for wave in theirs[0])
-    return {"runs": count, **outcomes}
+        scenario = random_scenario(seed)
+        theirs, ours = scenario.run(None), scenario.run("warm")
+        outcomes["same" if theirs.choices == ours.choices else "different"] += 1
+        outcomes["waves"] += len(theirs.waves)
+        outcomes["refused"] += theirs.refusal is not None
+        outcomes["with_split"] += any(wave.subforwards > 1 for wave in theirs.waves)
+    return {"runs": count, "different": 0, **outcomes}
 
 
-def plan_all(
-    items: Sequence[Any], machine: Machine, budget: int, law: str | None
-) -> tuple[list[tuple[int, ...]], str | None]:
-    """(start, width, packed rows, subforwards) of every wave until the batch is done or refused, and the
-    refusal's kind."""
-    rank = planning_rank(Geometry(), budget)
-    if law is not None:
-        bind(rank, law=law)
-    waves: list[RunWave] = []
-    refusal = None
-    try:
-        run_batch(rank, items, machine, waves)
-    except load_trainer_rank().TrainerRankMemoryError as error:
-        refusal = type(error).__name__
-    return [(wave.start, wave.width, wave.packed_rows, wave.subforwards) for wave in waves], refusal
-
-
-def make_batch(
-    draw: random.Random, *, prompts: int, rollouts: int, prompt: tuple[int, int], completion: tuple[int, int]
-) -> list[Any]:
-    """ART requests: each prompt's rollouts in a row, single-target labels."""
-    request = load_trainer_rank().ForwardInput
-    items = []
-    for _ in range(prompts):
-        shared = torch.tensor([draw.randrange(50_000) for _ in range(draw.randint(*prompt))])
-        for _ in range(rollouts):
-            own = torch.tensor([draw.randrange(50_000) for _ in range(draw.randint(*completion))])
-            row = torch.cat((shared, own))
-            items.append(request(input_tokens=row, target_tokens=row.roll(-1)))
-    return items
-
-
-# --- the table
-# -------------------------------------------------------------------------------------------------------
+# --- the table -----------------------------------------------------------------------------------------------
 
 
 def side_by_side(rounds: int) -> dict[str, Any]:
@@ -227,8 +160,7 @@ def as_text(table: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# --- overhead
-# --------------------------------------------------------------------------------------------------------
+# --- overhead ------------------------------------------------------------------------------------------------
 
 
 def overhead(calls: int = 4_000) -> dict[str, Any]:
@@ -236,7 +168,7 @@ def overhead(calls: int = 4_000) -> dict[str, Any]:
     calls."""
     original, bound = (planning_rank(Geometry(gdn_layers=24)) for _ in range(2))
     bind(bound)
-    history = history_of(sorted(TRACES.glob("*.jsonl"))[0])
+    history = recorded_history(read_trace(sorted(TRACES.glob("*.jsonl"))[0]))
     signature = load_trainer_rank()._impl._MemorySignature(**history.signature)
     Pair.teach((original, bound), history.lessons[:20], signature)
     facts = {"packed_tokens": 16_385, "logical_tokens": 131_585, "output_bytes": 526_340}

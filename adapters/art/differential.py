@@ -20,6 +20,9 @@ from adapters.art.testing import Geometry, planning_rank
 from pricing.law import Price, price
 from pricing.profile import Profile
 from pricing.quantities import TRUST_GROWTH
+from pricing.reading import Reading
+from pricing.requests import SINGLE_TARGET
+from pricing.trace import TraceWave
 from pricing.wave import Wave
 
 SIGMA: Final = Fraction(11, 10)
@@ -82,9 +85,13 @@ class Answer:
 
 
 class Pair:
-    """Two ranks of one geometry, one left as it is and one bound to the warm law, kept for many histories."""
+    """Two ranks of one geometry, one left as it is and one to be bound, kept for many histories.
 
-    def __init__(self, geometry: Geometry) -> None:
+    The original's pricing is the warm law; another `law` is for showing that the comparison can fail.
+    """
+
+    def __init__(self, geometry: Geometry, law: str = "warm") -> None:
+        self.law = law
         self.original = planning_rank(geometry)
         self.bound = planning_rank(geometry)
         self.implementation = require_interface(self.original)
@@ -92,7 +99,7 @@ class Pair:
     def ask(self, history: History) -> list[Answer]:
         """Every answer of both ranks over `history`, each rank starting from nothing."""
         self.original._memory_profiles, self.bound._memory_profiles = {}, {}
-        binding = bind(self.bound)
+        binding = bind(self.bound, law=self.law)
         try:
             return list(self._ask(history, binding))
         finally:
@@ -183,8 +190,49 @@ def _retained_above(wave: Wave, profile: Profile) -> Fraction:
     return SIGMA * (rate + max(wave.packed_rows, wave.logical_rows) + wave.grad_segments + 4)
 
 
-# --- random histories
-# ------------------------------------------------------------------------------------------------
+# --- recorded histories -----------------------------------------------------------------------------------
+
+
+def recorded_history(trace: Sequence[TraceWave]) -> History:
+    """A recorded trace as a history: each wave is asked about, then taught (its forward's return, the whole wave)."""
+    lessons: list[Lesson] = []
+    questions = []
+    for recorded in trace:
+        wave = recorded.wave
+        question = Question(
+            packed_rows=wave.packed_rows,
+            logical_rows=wave.logical_rows,
+            grad_segments=wave.grad_segments,
+            output_bytes=wave.output_bytes,
+        )
+        questions.append((len(lessons), question))
+        lessons.extend(_lesson_of(reading) for reading in recorded.readings)
+    signature = {
+        "topology": (1, 1, 1, 1),
+        "planner_coefficients": (1, None),
+        "slot_group_count": 1,
+        "request_mix": (SINGLE_TARGET,),
+        "grad_enabled": True,
+        "grad_modes": (True,),
+    }
+    return History(
+        geometry=Geometry(gdn_layers=24), signature=signature, lessons=tuple(lessons), questions=tuple(questions)
+    )
+
+
+def _lesson_of(reading: Reading) -> Lesson:
+    return Lesson(
+        packed_rows=reading.packed_rows,
+        logical_rows=reading.logical_rows,
+        output_bytes=reading.output_bytes,
+        peak_delta_bytes=reading.peak_delta_bytes,
+        retained_bytes=reading.retained_bytes,
+        caller_phase=reading.is_complete,
+        grad_segments=reading.grad_segments,
+    )
+
+
+# --- random histories ----------------------------------------------------------------------------------------
 
 GEOMETRIES: Final = (
     Geometry(),
@@ -292,12 +340,12 @@ def _random_question(draw: random.Random, scale: int) -> Question:
     )
 
 
-def compare(seeds: Sequence[int]) -> dict[int, list[Answer]]:
+def compare(seeds: Sequence[int], law: str = "warm") -> dict[int, list[Answer]]:
     """The answers to `random_history` of every seed."""
     pairs: dict[Geometry, Pair] = {}
     answers = {}
     for seed in seeds:
         history = random_history(seed)
-        pair = pairs.get(history.geometry) or pairs.setdefault(history.geometry, Pair(history.geometry))
+        pair = pairs.get(history.geometry) or pairs.setdefault(history.geometry, Pair(history.geometry, law))
         answers[seed] = pair.ask(history)
     return answers

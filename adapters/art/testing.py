@@ -10,8 +10,8 @@ generic functions, so under 3.11 a source loader rewrites those lines in memory 
 same); all else runs as shipped.
 
 `planning_rank` makes a real `TrainerRank` over a model that has a geometry and no weights: it plans, prices and
-learns like any other, and is asked to run nothing. `run_batch` plays a batch through its planner against a
-made-up machine."""
+learns like any other, and is asked to run nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ import importlib.metadata
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
@@ -167,86 +166,3 @@ def _runtime(geometry: Geometry) -> Any:
     return SimpleNamespace(
         provider=config, model=[Weightless()], model_support_handler=handler, optimizer=None, rank=0, world_size=1
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A made-up device: forward peak = row_bytes * P + logical_row_bytes * L + fixed_bytes (+ outputs), more
-    when cold.
-
-    The forward keeps `kept_percent` of that; the caller's loss and backward raise it to `caller_percent`."""
-
-    row_bytes: int
-    logical_row_bytes: int = 0
-    fixed_bytes: int = 64 << 20
-    cold_bytes: int = 2 << 30
-    caller_percent: int = 120
-    kept_percent: int = 60
-
-    def forward_bytes(self, plan: Any, *, cold: bool) -> int:
-        """Bytes above baseline at the forward's peak."""
-        rows: int = self.row_bytes * plan.packed_tokens + self.logical_row_bytes * plan.active_logical_tokens
-        return rows + self.fixed_bytes + int(plan.output_bytes) + (self.cold_bytes if cold else 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunWave:
-    """One wave that a rank's planner picked and the machine ran. `peak_bytes` is what the machine then reached."""
-
-    start: int
-    width: int
-    packed_rows: int
-    logical_rows: int
-    required_bytes: int
-    peak_bytes: int
-    planning_seconds: float
-    cold: bool
-    subforwards: int
-
-
-def run_batch(
-    rank: Any, items: Sequence[Any], machine: Machine, waves: list[RunWave] | None = None, *, cold: bool = True
-) -> list[RunWave]:
-    """Plan `items` wave by wave with the rank's own planner, and teach it what the machine reached.
-
-    Waves are added to `waves` as they run, so those before one of ART's refusals, which is raised, are there.
-    `cold`: the first wave pays the machine's one-time costs."""
-    waves = [] if waves is None else waves
-    start = 0
-    while start < len(items):
-        began = time.perf_counter()
-        candidate = rank._select_next_micro_batch(items, start)
-        seconds = time.perf_counter() - began
-        width = candidate.stats_global_count
-        peak = _run(rank, candidate, machine, cold=cold and start == 0)
-        rank._last_global_micro_batch_size = max(rank._last_global_micro_batch_size or 0, width)
-        waves.append(
-            RunWave(
-                start=start,
-                width=width,
-                packed_rows=candidate.plan.packed_tokens,
-                logical_rows=candidate.plan.logical_tokens,
-                required_bytes=candidate.check.estimated_required_bytes,
-                peak_bytes=peak,
-                planning_seconds=seconds,
-                cold=candidate.cold_start,
-                subforwards=candidate.plan.subforward_count,
-            )
-        )
-        start += width
-    return waves
-
-
-def _run(rank: Any, candidate: Any, machine: Machine, *, cold: bool) -> int:
-    """Both readings of a flat wave, or one of each child of a split; the peak that was reached."""
-    children = getattr(candidate.plan, "subforwards", None)
-    peak = kept = 0
-    for plan in children or (candidate.plan,):
-        forward = machine.forward_bytes(plan, cold=cold)
-        retained = forward * machine.kept_percent // 100
-        rank._update_memory_profile(plan, forward, retained_bytes=retained)
-        peak, kept = max(peak, kept + forward), kept + retained
-    if children is None:
-        peak = peak * machine.caller_percent // 100
-        rank._update_memory_profile(candidate.plan, peak, retained_bytes=None, caller_phase=True)
-    return peak

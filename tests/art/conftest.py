@@ -1,0 +1,24 @@
+"""Tests against OpenPipe ART itself: `make test-art`. Skipped, with the reason, where it cannot be imported."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapters.art.testing import ArtUnavailableError, load_trainer_rank
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent.parent / "benchmarks"))  # art_model: the model that real runs are made over
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if HERE in item.path.parents]
+    if not here:
+        return
+    try:
+        load_trainer_rank()
+    except ArtUnavailableError as error:
+        for item in here:
+            item.add_marker(pytest.mark.skip(reason=f"make test-art runs this: {error}"))
