@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
-from adapters.trainer_rank.attention import AncestryMask, ancestry_mask, packed_attention
+from adapters.trainer_rank.attention import ancestry_mask, packed_attention
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.rows import PackedRows
 from pricing.requests import NO_RECOMPUTE, RecomputeMode
@@ -62,9 +63,10 @@ def bind_model(model: nn.Module | PackedModel) -> PackedModel:
         return model
     transformers = sys.modules.get("transformers")
     if transformers is not None:
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        base_model = getattr(model, "get_base_model", None)  # peft's wrapper has one
+        inner: Any = model if base_model is None else base_model()
         if isinstance(inner, transformers.PreTrainedModel):
-            return HuggingFaceDecoder(cast(nn.Module, inner))
+            return HuggingFaceDecoder(inner)
     raise UnsupportedModelError(
         f"{type(model).__name__} is neither a PackedModel (packed_hidden_states, head_logits, recompute_mode, "
         "model_facts) nor a Hugging Face decoder"
@@ -157,15 +159,17 @@ def _hugging_face_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: AncestryMask | None,
+    attention_mask: BlockMask | Tensor | None,
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """The attention function `transformers` calls: [B, H, P, D] in, ([B, P, H, D], no weights) out."""
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if attention_mask is None:
-        is_causal = query.shape[2] > 1
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=is_causal, scale=scale, enable_gqa=True)
-    else:
+    if isinstance(attention_mask, BlockMask):
         out = packed_attention(query, key, value, attention_mask, scale)
+    else:  # an ordinary call of the model
+        is_causal = attention_mask is None and query.shape[2] > 1
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask, is_causal=is_causal, scale=scale, enable_gqa=True
+        )
     return out.transpose(1, 2).contiguous(), None

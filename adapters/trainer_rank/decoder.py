@@ -15,9 +15,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
-from adapters.trainer_rank.attention import AncestryMask, ancestry_mask, packed_attention
+from adapters.trainer_rank.attention import ancestry_mask, packed_attention
 from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.rows import PackedRows
 from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
@@ -45,7 +46,7 @@ class LayerInputs:
 
     cos_PD: Tensor
     sin_PD: Tensor
-    mask: AncestryMask
+    mask: BlockMask
     rows: PackedRows
     shared: dict[str, Any] = field(default_factory=dict)
     """Tables that layers of one kind build once a forward."""
@@ -99,7 +100,8 @@ class Attention(nn.Module):
         key = _rotated(self.key(hidden_PH).unflatten(-1, (-1, size)).transpose(0, 1), inputs)
         value = self.value(hidden_PH).unflatten(-1, (-1, size)).transpose(0, 1)
         out_1APD = packed_attention(query[None], key[None], value[None], inputs.mask, size**-0.5)
-        return self.out(out_1APD[0].transpose(0, 1).flatten(1))
+        out: Tensor = self.out(out_1APD[0].transpose(0, 1).flatten(1))
+        return out
 
 
 class GatedFeedForward(nn.Module):
@@ -113,7 +115,8 @@ class GatedFeedForward(nn.Module):
         self.down = Projection(width, config.hidden, config)
 
     def forward(self, hidden_PH: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(hidden_PH)) * self.up(hidden_PH))
+        out: Tensor = self.down(F.silu(self.gate(hidden_PH)) * self.up(hidden_PH))
+        return out
 
 
 class DecoderLayer(nn.Module):
@@ -128,7 +131,8 @@ class DecoderLayer(nn.Module):
 
     def forward(self, hidden_PH: Tensor, inputs: LayerInputs) -> Tensor:
         hidden_PH = hidden_PH + self.mixer(self.mixer_norm(hidden_PH), inputs)
-        return hidden_PH + self.feed_forward(self.feed_forward_norm(hidden_PH))
+        out: Tensor = hidden_PH + self.feed_forward(self.feed_forward_norm(hidden_PH))
+        return out
 
 
 def attention_layer(config: DecoderConfig, index: int) -> DecoderLayer:

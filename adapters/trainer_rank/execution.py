@@ -46,7 +46,7 @@ def _add_target_log_probs(
         concatenated([positions for positions, _ in entries]),
         concatenated([targets for _, targets in entries]),
     )
-    pieces = flat_E.split([len(targets) for _, targets in entries])
+    pieces = torch.split(flat_E, [len(targets) for _, targets in entries])
     for index, piece in zip(chosen, pieces, strict=True):
         shaped = piece.reshape(np.shape(requests[index].targets))
         outputs[index] = replace(outputs[index], target_log_probs=shaped)
@@ -60,7 +60,7 @@ def _add_top_k(
         lengths = [len(rows.request_positions[index]) for index in chosen]
         positions = concatenated([rows.request_positions[index] for index in chosen])
         values, ids = top_k_log_probs(hidden_PH, model.head_logits, positions, k)
-        for index, value, token in zip(chosen, values.split(lengths), ids.split(lengths), strict=True):
+        for index, value, token in zip(chosen, torch.split(values, lengths), torch.split(ids, lengths), strict=True):
             outputs[index] = replace(outputs[index], top_k_log_probs=value, top_k_ids=token)
 
 
@@ -76,5 +76,6 @@ def _add_logits_and_hidden_states(
             flat = full_logits(hidden_PH, model.head_logits, positions)
         else:
             flat = hidden_PH[torch.from_numpy(positions).to(hidden_PH.device)]
-        for index, piece in zip(chosen, flat.split([len(rows.request_positions[i]) for i in chosen]), strict=True):
+        lengths = [len(rows.request_positions[index]) for index in chosen]
+        for index, piece in zip(chosen, torch.split(flat, lengths), strict=True):
             outputs[index] = replace(outputs[index], **{name: piece})

@@ -105,7 +105,7 @@ def _chunks(hidden_PH: Tensor, plan: HeadPlan) -> list[tuple[Tensor, int]]:
     if not len(plan.rows):
         return []
     wanted = hidden_PH if len(plan.rows) == hidden_PH.shape[0] else hidden_PH[_to(plan.rows, hidden_PH.device)]
-    return list(zip(wanted.split(HEAD_CHUNK_ROWS), plan.chunk_ends.tolist(), strict=True))
+    return list(zip(torch.split(wanted, HEAD_CHUNK_ROWS), plan.chunk_ends.tolist(), strict=True))
 
 
 def _target_chunk(head: Head, hidden_CH: Tensor, rows_E: Tensor, targets_E: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from adapters.trainer_rank.attention import _block_mask, ancestry_mask, packed_attention
+from adapters.trainer_rank.attention import ancestry_mask, packed_attention, touched_blocks
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS, target_log_probs
 from adapters.trainer_rank.request import Request
@@ -94,30 +94,33 @@ def test_intervals_say_who_descends_from_whom() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_block_mask_is_the_dense_mask(seed: int) -> None:
-    """The mask that CUDA runs on, checked here through its blocks and through the uncompiled FlexAttention."""
+def test_attention_in_chunks_and_the_blocks_that_cuda_visits_follow_the_ancestry_rule(seed: int) -> None:
+    """Against a dense mask made row by row: chunked attention, FlexAttention's own reading, and the block tables."""
     generator = np.random.default_rng(seed)
     families = [
         (tokens(int(generator.integers(1, 300)), seed), [tokens(int(n)) for n in generator.integers(0, 150, 4)])
         for _ in range(3)
     ]
     rows = branched_rows(families, CPU)
-    dense = ancestry_mask(rows)[0, 0]
-    blocks = _block_mask(rows)
     count, edge = rows.packed_rows, 128
-    wanted = torch.zeros(-(-count // edge) * edge, -(-count // edge) * edge, dtype=torch.bool)
-    wanted[:count, :count] = dense
-    tiles = wanted.unflatten(0, (-1, edge)).unflatten(2, (-1, edge)).transpose(1, 2)
-    assert torch.equal(blocks.to_dense()[0, 0].bool(), tiles.any(dim=(-1)).any(dim=-1))
-    assert blocks.full_kv_num_blocks is not None
-    assert int(blocks.full_kv_num_blocks.sum()) == int(tiles.all(dim=-1).all(dim=-1).sum())
+    padded = -(-count // edge) * edge
+    dense = torch.zeros(padded, padded, dtype=torch.bool)
+    for own in rows.request_positions:
+        dense[own[:, None], own[None, :]] |= torch.ones(len(own), len(own), dtype=torch.bool).tril()
+    any_BB, all_BB = touched_blocks(rows)
+    tiles = dense.unflatten(0, (-1, edge)).unflatten(2, (-1, edge)).transpose(1, 2)
+    assert torch.equal(any_BB, tiles.any(dim=-1).any(dim=-1))
+    assert torch.equal(all_BB, tiles.all(dim=-1).all(dim=-1))
     query, key, value = (torch.randn(1, 2, count, 16) for _ in range(3))
-    torch.testing.assert_close(
-        flex_attention(query, key, value, block_mask=blocks, scale=0.25),
-        packed_attention(query, key, value, ancestry_mask(rows), 0.25),
-        rtol=1e-5,
-        atol=1e-5,
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=dense[:count, :count], scale=0.25
     )
+    mask = ancestry_mask(rows)
+    for got in (
+        packed_attention(query, key, value, mask, 0.25),
+        flex_attention(query, key, value, block_mask=mask, scale=0.25),
+    ):
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_the_chunked_head_equals_log_softmax_over_several_chunks() -> None:

@@ -1,0 +1,42 @@
+"""A trainer's rank: prefix-shared waves that are priced, checked against the device, measured and learned from.
+
+    rank = TrainerRank(model, profiles="profiles.json")
+    for wave in rank.forward_micro_batches(requests):
+        loss = my_loss(wave.outputs)
+        loss.backward()
+"""
+
+from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model
+from adapters.trainer_rank.errors import (
+    AdmissionError,
+    AdmittedOutOfMemoryError,
+    RequestError,
+    UnsupportedModelError,
+    WaveOverError,
+    WaveRefusedError,
+)
+from adapters.trainer_rank.profile_store import ProfileStore
+from adapters.trainer_rank.rank import TrainerRank
+from adapters.trainer_rank.request import Request, RequestOutputs
+from adapters.trainer_rank.rows import PackedRows
+from adapters.trainer_rank.wave import MicroBatch, WaveStats
+
+__all__ = [
+    "AdmissionError",
+    "AdmittedOutOfMemoryError",
+    "HuggingFaceDecoder",
+    "MicroBatch",
+    "ModelFacts",
+    "PackedModel",
+    "PackedRows",
+    "ProfileStore",
+    "Request",
+    "RequestError",
+    "RequestOutputs",
+    "TrainerRank",
+    "UnsupportedModelError",
+    "WaveOverError",
+    "WaveRefusedError",
+    "WaveStats",
+    "bind_model",
+]

@@ -1,0 +1,399 @@
+"""`TrainerRank`: plans waves, checks them against the device, runs them with shared prefixes, and learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+import torch
+from torch import nn
+
+from adapters.torch_memory import Admission, BudgetSampleError, BudgetSampler, Interval, Observation, PeakMeter, Role, meter_for
+from adapters.torch_memory.trust import environment_facts
+from adapters.trainer_rank.binding import PackedModel, bind_model
+from adapters.trainer_rank.errors import (
+    AdmissionError,
+    AdmittedOutOfMemoryError,
+    UnsupportedModelError,
+    WaveRefusedError,
+)
+from adapters.trainer_rank.execution import packed_forward
+from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES, Floors
+from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
+from adapters.trainer_rank.layouts import group_rows
+from adapters.trainer_rank.memory import budget_sampler
+from adapters.trainer_rank.profile_store import ProfileStore
+from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
+from adapters.trainer_rank.wave import MicroBatch, WaveStats
+from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Profile, Safety, Signature, observe, required_bytes
+from pricing.layout import Layout
+from pricing.plan import Batch, PlanRequest, Setting, Verdict, WavePlan, plan_wave
+from pricing.quorum import SINGLE_PROCESS, Quorum
+from pricing.record import DecisionRecord
+from pricing.recorder import Handoff, Recorder
+from pricing.split import SplitKey, split_key
+
+ADMISSION_TRIES = 3
+"""How often a wave is planned anew because memory shrank between planning and execution."""
+
+Item = Request | Sequence[Request]
+
+_Figure = TypeVar("_Figure")
+
+
+@dataclass(slots=True)
+class _Work:
+    """One call's items: the planner's batch and the requests behind it."""
+
+    batch: Batch
+    requests: list[Request]
+
+    @classmethod
+    def of(cls, items: Sequence[Item], model: PackedModel) -> _Work:
+        facts = model.model_facts()
+        grouped = [[item] if isinstance(item, Request) else list(item) for item in items]
+        specs = [[request.spec() for request in item] for item in grouped]
+        batch = Batch(
+            [
+                [
+                    PlanRequest(
+                        tokens=request.token_row(),
+                        spec=spec,
+                        grads=request.grads,
+                        output_bytes=output_bytes(spec, facts),
+                    )
+                    for request, spec in zip(item, item_specs, strict=True)
+                ]
+                for item, item_specs in zip(grouped, specs, strict=True)
+            ]
+        )
+        return cls(batch, [request for item in grouped for request in item])
+
+    @property
+    def wants_head(self) -> bool:
+        return any(
+            request.targets is not None or request.top_k is not None or request.logits for request in self.requests
+        )
+
+
+@dataclass(slots=True)
+class _Open:
+    """A wave that runs: its measurement, its record, and how often the device had run out of memory before it."""
+
+    interval: Interval
+    ticket: DecisionRecord | None
+    failures_before: int
+
+
+class TrainerRank:
+    """One rank's trainer: give it a model and requests, get measured, memory-safe waves.
+
+    model: a `PackedModel` or a Hugging Face causal decoder (also under peft), on one device, replicated over ranks.
+    memory_bytes: use at most this much of the device; on a CPU the size of the device it stands for (needed there).
+    profiles: file of what was learned (None: in memory). It is read now and saved after each call.
+    topology: names the parallel layout; waves of different topologies teach one another nothing.
+    quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
+    the same calls; the caller's own collectives (gradient reduction) stay the caller's business.
+    recorder: takes a decision record of every wave. meter, sampler: for tests.
+
+    Use one thread. The device's peak counter belongs to this process's meter: nobody else may reset it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | PackedModel,
+        *,
+        memory_bytes: int | None = None,
+        profiles: str | Path | None = None,
+        law: Law = DEFAULT_LAW,
+        safety: Safety = DEFAULT_SAFETY,
+        topology: str = "single",
+        row_multiple: int = 1,
+        quorum: Quorum = SINGLE_PROCESS,
+        recorder: Recorder | None = None,
+        cold_transient_bytes: int = COLD_TRANSIENT_BYTES,
+        device: torch.device | str | None = None,
+        meter: PeakMeter | None = None,
+        sampler: BudgetSampler | None = None,
+    ) -> None:
+        self._model = bind_model(model)
+        self.device = _device_of(model) if device is None else torch.device(device)
+        self.meter = meter_for(self.device) if meter is None else meter
+        self.sampler = budget_sampler(self.device, self.meter, memory_bytes) if sampler is None else sampler
+        self.law = law
+        self.safety = safety
+        self.recorder = Recorder() if recorder is None else recorder
+        self.profiles = ProfileStore(profiles, self._environment())
+        self._topology = f"{self._model.model_facts().name}, {topology}"
+        self._row_multiple = row_multiple
+        self._quorum = quorum
+        self._cold_transient_bytes = cold_transient_bytes
+        self._probed: set[Signature] = set()
+        self._measured_splits: dict[SplitKey, int] = {}
+        self._open_waves: dict[MicroBatch, _Open] = {}
+
+    def forward_micro_batches(self, items: Sequence[Item]) -> Iterator[MicroBatch]:
+        """Plan, admit and run `items` forward as waves, in order; the loop body is each wave's loss and backward.
+
+            for wave in rank.forward_micro_batches(items):
+                loss = my_loss(wave.outputs)
+                loss.backward()
+
+        An item is a request, or several that must run in one wave. A wave's turn ends when the loop goes on: then it is
+        measured, learned from, and lets go of its outputs. Gradients of several waves add up as usual; step whenever
+        you like (the measurement of the wave at hand ends at the step). With several ranks, a rank that has no items
+        left gets waves without requests until every rank is done.
+
+        Which waves can lower later prices: those that run whole. That is, every output that carries gradients has its
+        backward run before the loop goes on, nothing else of this meter runs in between, and nobody resets the
+        device's peak counter. A body that defers backward, raises, breaks off or runs another forward can only raise
+        later prices. The first complete wave of a signature never lowers anything: it pays one-time costs.
+
+        Callers that are not supported, and how they fail: (1) a loss that keeps or needs more than 6,144 B per logical
+        row on top of the outputs (assumption HEAD), or more than 384 KiB of constants a request (assumption SHORT), may
+        run out of memory under a packed price until a wave has taught its rate; (2) a foreign reset of the peak counter
+        that is overtaken before the next look is not noticed; (3) memory that libraries take past the allocator is
+        covered by the 3 % reserve only.
+
+        Raises `WaveRefusedError` before anything of the refused item runs, `AdmissionError`, `BudgetSampleError` (a
+        sample that fails is an error on every rank), `AdmittedOutOfMemoryError` (in the caller's phase: inside
+        `with wave:`). After any of them, and after a break, the rank can be used again.
+        """
+        work = _Work.of(items, self._model)
+        start = 0
+        try:
+            while self._quorum.max(len(work.batch) - start) > 0:
+                wave = self._run(work, self._admit(work, start), Role.WAVE)
+                start = wave.items.stop
+                completed = False
+                try:
+                    yield wave
+                    completed = True
+                finally:
+                    self.end_wave(wave, None, completed=completed)
+                    del wave  # our last reference, before the next wave's budget is read
+        finally:
+            self.profiles.save()
+
+    def dp_rank_forward(self, items: Sequence[Item]) -> list[RequestOutputs]:
+        """Run `items` forward now, in as many waves as the budget asks for; every request's outputs, in caller order.
+
+        Outputs of earlier waves stay alive while later ones run, and count against the budget. What is measured ends at
+        each forward's return: complete evidence for requests without gradients; with gradients it can only raise later
+        prices, because the caller's backward is not seen. Raises as `forward_micro_batches` does.
+        """
+        work = _Work.of(items, self._model)
+        outputs: list[RequestOutputs] = []
+        try:
+            while self._quorum.max(len(work.batch) - (start := _items_done(work, outputs))) > 0:
+                outputs.extend(self._run(work, self._admit(work, start), Role.FORWARD).outputs)
+        finally:
+            self.profiles.save()
+        return outputs
+
+    def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
+        """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once counts.
+
+        Raises `AdmittedOutOfMemoryError` where `error` is an out-of-memory error.
+        """
+        open_wave = self._open_waves.pop(wave, None)
+        if open_wave is None:
+            return
+        stats = wave.stats
+        wave.release()
+        if isinstance(error, torch.OutOfMemoryError) or self._device_failures() > open_wave.failures_before:
+            open_wave.interval.discard()
+            self.recorder.out_of_memory(open_wave.ticket)
+            if isinstance(error, torch.OutOfMemoryError):
+                raise AdmittedOutOfMemoryError(stats.plan, stats.admission, "caller's phase") from error
+            return
+        stats.closing = open_wave.interval.close(completed=completed)
+        self._learn(stats.plan.signature, stats.closing)
+        self._note_split(stats)
+        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=str(stats.closing.refusal or ""))
+
+    # Planning and admission ------------------------------------------------------------------------------------------
+
+    def _admit(self, work: _Work, start: int) -> WaveStats:
+        """The next wave, planned on a fresh sample and checked against another one right before it runs."""
+        for _ in range(ADMISSION_TRIES):
+            budget = self._on_every_rank(self.sampler.budget)
+            plan = plan_wave(
+                work.batch,
+                start=start,
+                profiles=self.profiles,
+                available_bytes=budget.available_bytes,
+                setting=self._setting(work),
+                law=self.law,
+                safety=self.safety,
+                quorum=self._quorum,
+                probed=self._probed,
+                measured_splits=self._measured_splits,
+            )
+            if not plan.runs:
+                self.recorder.refused(plan, budget=budget)
+                raise WaveRefusedError(plan)
+            demand_bytes = self._demand_bytes(plan)
+            admission = self._on_every_rank(partial(self.sampler.admit, demand_bytes))
+            if self._quorum.all_fit(admission.runs):
+                return WaveStats(plan=plan, budget=budget, admission=admission)
+        raise AdmissionError(plan, admission, ADMISSION_TRIES)
+
+    def _demand_bytes(self, plan: WavePlan) -> int:
+        """What must be there for this plan to run. A probe runs as a cold start does: its learned price is the doubt."""
+        if plan.verdict is Verdict.PROBE and plan.probe is not None:
+            return required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
+        return 0 if plan.verdict is Verdict.EMPTY else plan.required_bytes
+
+    def _on_every_rank(self, read: Callable[[], _Figure]) -> _Figure:
+        """What `read` gives. Where it raises on one rank it is an error on every rank, so that nobody waits."""
+        try:
+            figure = read()
+        except Exception:
+            self._quorum.all_fit(False)
+            raise
+        if not self._quorum.all_fit(True):
+            raise BudgetSampleError("another rank could not sample its memory: no rank runs this wave")
+        return figure
+
+    def _setting(self, work: _Work) -> Setting:
+        """Made for each wave: the recompute mode is what the live model says now."""
+        facts = self._model.model_facts()
+        floors = Floors(
+            facts=facts, has_head=work.wants_head, cold_transient_bytes=self._cold_transient_bytes
+        )
+        return Setting(
+            topology=self._topology,
+            recompute=self._model.recompute_mode(),
+            row_multiple=self._row_multiple,
+            segment_state_bytes=facts.segment_state_bytes,
+            floor_bytes=floors.floor_bytes,
+            checkpoint_retained_bytes=floors.checkpoint_retained_bytes,
+        )
+
+    # Running ---------------------------------------------------------------------------------------------------------
+
+    def _run(self, work: _Work, stats: WaveStats, role: Role) -> MicroBatch:
+        """Run an admitted wave forward, measured. Raises `AdmittedOutOfMemoryError`."""
+        plan = stats.plan
+        ticket = self.recorder.admitted(plan, budget=stats.budget, handoff=_handoff(stats.admission))
+        if plan.verdict is Verdict.PROBE:
+            self._probed.add(plan.signature)
+        opened = None
+        outputs = {request: RequestOutputs() for request in plan.requests}
+        if plan.wave.packed_rows > 0:
+            failures_before = self._device_failures()
+            interval = self.meter.open(plan.wave, grads=plan.wave.workload.grads, role=role)
+            opened = _Open(interval, ticket, failures_before)
+            with self._giving_up(opened, stats):
+                outputs |= self._forward(work, stats)
+                stats.forward = interval.forward_done([output.tensors() for output in outputs.values()])
+            self._learn(plan.signature, stats.forward)
+        wave = MicroBatch(
+            self,
+            stats,
+            items=range(plan.start, plan.next_start),
+            indices=plan.requests,
+            requests=[work.requests[request] for request in plan.requests],
+            outputs=list(outputs.values()),
+        )
+        if opened is not None and role is Role.WAVE:
+            self._open_waves[wave] = opened
+        else:
+            self._note_split(stats)
+            self.recorder.observed(ticket, None if stats.forward is None else stats.forward.reading)
+        return wave
+
+    @contextmanager
+    def _giving_up(self, opened: _Open, stats: WaveStats) -> Iterator[None]:
+        """End a wave's measurement if its forward raises; an out-of-memory error becomes the typed one."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            opened.interval.discard()
+            self.recorder.out_of_memory(opened.ticket)
+            raise AdmittedOutOfMemoryError(stats.plan, stats.admission, "forward") from error
+        except BaseException:
+            self._learn(stats.plan.signature, opened.interval.close(completed=False))
+            self.recorder.abandoned(opened.ticket)
+            raise
+
+    def _forward(self, work: _Work, stats: WaveStats) -> dict[int, RequestOutputs]:
+        """The outputs of one wave by request: in one go, or as its split's sub-forwards, whose graphs live together."""
+        plan = stats.plan
+        if plan.verdict is not Verdict.SPLIT:
+            return self._run_layout(work, plan.layout(work.batch))
+        outputs: dict[int, RequestOutputs] = {}
+        for child, layout in zip(plan.children, plan.child_layouts(work.batch), strict=True):
+            interval = self.meter.open(child.wave, grads=child.wave.workload.grads, role=Role.SPLIT_CHILD)
+            try:
+                part = self._run_layout(work, layout)
+            except BaseException:
+                interval.discard()
+                raise
+            look = interval.forward_done([output.tensors() for output in part.values()])
+            stats.children.append(look)
+            self._learn(plan.signature, look)
+            outputs |= part
+        return outputs
+
+    def _run_layout(self, work: _Work, layout: Layout) -> dict[int, RequestOutputs]:
+        outputs: dict[int, RequestOutputs] = {}
+        for group in group_rows(layout, work.batch, self.device):
+            requests = [work.requests[request] for request in group.requests]
+            results = packed_forward(self._model, group.rows, requests, grads=group.grads)
+            outputs.update(zip(group.requests, results, strict=True))
+        return outputs
+
+    # Learning --------------------------------------------------------------------------------------------------------
+
+    def _learn(self, signature: Signature, look: Observation) -> None:
+        if look.reading is not None:
+            self.profiles.put(signature, observe(self.profiles.get(signature, Profile()), look.reading))
+
+    def _note_split(self, stats: WaveStats) -> None:
+        """An identical split will cost at least what this one was seen to."""
+        observed = stats.observed_bytes
+        if stats.plan.verdict is Verdict.SPLIT and observed is not None:
+            key = split_key(stats.plan.children)
+            self._measured_splits[key] = max(observed, self._measured_splits.get(key, 0))
+
+    def _device_failures(self) -> int:
+        """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""
+        if self.device.type != "cuda":
+            return 0
+        return int(torch.cuda.memory_stats(self.device).get("num_ooms", 0))
+
+    def _environment(self) -> dict[str, str]:
+        """What a profile depends on beside its signature."""
+        facts = self._model.model_facts()
+        return environment_facts(self.device) | {
+            "model": facts.name,
+            "layers": str(facts.layers),
+            "hidden": str(facts.hidden),
+            "vocabulary": str(facts.vocabulary),
+            "dtype": str(facts.dtype),
+            "segment_state_bytes": str(facts.segment_state_bytes),
+            "head_chunk_rows": str(HEAD_CHUNK_ROWS),
+        }
+
+
+def _handoff(admission: Admission) -> Handoff:
+    return Handoff(budget=admission.samples[0].budget, required_bytes=admission.required_bytes)
+
+
+def _items_done(work: _Work, outputs: Sequence[RequestOutputs]) -> int:
+    """How many items the first `len(outputs)` requests are."""
+    return work.batch.first_request.index(len(outputs))
+
+
+def _device_of(model: nn.Module | PackedModel) -> torch.device:
+    """Where the model's parameters lie. Raises `UnsupportedModelError` for a model spread over devices."""
+    devices = {parameter.device for parameter in cast(nn.Module, model).parameters()}
+    if len(devices) != 1:
+        raise UnsupportedModelError(f"the model lies on {len(devices)} devices; one is needed")
+    return devices.pop()
