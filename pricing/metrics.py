@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pricing.codec import Count, Signed, encode
+from pricing.law import BindingTerm
 from pricing.record import DecisionRecord, Event
 
 if TYPE_CHECKING:
@@ -88,9 +89,14 @@ class WaveSummary:
         return self.available_bytes - self.estimate_bytes
 
     @property
+    def is_cold(self) -> bool:
+        """Whether nothing was learned when the wave was priced: such a price promises nothing."""
+        return self.binding_term in (BindingTerm.COLD, BindingTerm.NOTHING_TO_RUN)
+
+    @property
     def is_under(self) -> bool:
-        """Whether the peak exceeded its price: what must not happen."""
-        return self.observed_bytes is not None and self.observed_bytes > self.estimate_bytes
+        """Whether the peak exceeded a price that something was learned for: what must not happen."""
+        return not self.is_cold and self.observed_bytes is not None and self.observed_bytes > self.estimate_bytes
 
     @property
     def over_fraction(self) -> float | None:

@@ -1,0 +1,97 @@
+"""`pricing report`: what a run's records say, as text, as JSON, or as one self-contained page."""
+
+from __future__ import annotations
+
+import textwrap
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from pricing.cli.options import json_option
+from pricing.cli.output import emit_json
+from pricing.codec import RecordError
+from pricing.record import Event
+from pricing.run_report import RunReport, Severity, binding_family, gib, percent, read_run
+from pricing.strict_json import write_text_atomically
+
+
+@click.command(
+    "report",
+    help="""Say what the records in FOLDER tell about a run: what happened, what to do, how close it was.
+
+    FOLDER is a recorder's spool. With --html the whole run becomes one page: price and observed peak of every wave
+    against the budget, what decided each price, every refusal with its reason, and the table. The page needs no network
+    and no script.
+
+    \b
+    Example:
+        pricing report records/ --html report.html
+    """,
+)
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--html", "html_path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the page here."
+)
+@json_option
+def command(folder: Path, html_path: Path | None, as_json: bool) -> None:
+    if not folder.is_dir():
+        raise RecordError(f"{folder}: not a folder")
+    report = read_run(folder)
+    if html_path is not None:
+        from pricing.report_html import page
+
+        write_text_atomically(html_path, page(report))
+    if as_json:
+        emit_json(_to_json(report))
+        return
+    _tell(report)
+    if html_path is not None:
+        click.echo(f"\nPage: {html_path}")
+
+
+def _tell(report: RunReport) -> None:
+    click.echo(f"{report.title}: {_figures(report)}\n")
+    for finding in report.findings():
+        click.echo(f"{finding.severity.upper():8} {finding.what[:1].upper()}{finding.what[1:]}.")
+        click.echo(textwrap.indent(textwrap.fill(finding.advice, 100), " " * 9))
+    for text in report.unreadable[:10]:
+        click.echo(f"{Severity.NOTICE.upper():8} not read: {text}", err=True)
+
+
+def _figures(report: RunReport) -> str:
+    words = f"{report.ran:,} waves ran, {report.count(Event.REFUSED):,} refused"
+    words += f", {report.count(Event.OUT_OF_MEMORY):,} out of memory"
+    if report.median_over is not None:
+        words += f", price over peak at the median {percent(report.median_over)}"
+    if report.tightest is not None:
+        words += f", least headroom {gib(report.tightest.headroom_bytes)}"
+    return words
+
+
+def _to_json(report: RunReport) -> dict[str, object]:
+    tightest = report.tightest
+    terms = [binding_family(wave.binding_term) for wave in report.waves]
+    return {
+        "title": report.title,
+        "waves": len(report.waves),
+        "ran": report.ran,
+        "refused": report.count(Event.REFUSED),
+        "out_of_memory": report.count(Event.OUT_OF_MEMORY),
+        "scored": len(report.scored),
+        "under": len(report.under),
+        "over_median": _number(report.median_over),
+        "least_headroom_bytes": None if tightest is None else tightest.headroom_bytes,
+        "binding_terms": {term: terms.count(term) for term in dict.fromkeys(terms)},
+        "records": len(report.records),
+        "replayed_equal": sum(1 for item in report.records if item.replays),
+        "unreadable": list(report.unreadable),
+        "findings": [
+            {"severity": str(finding.severity), "what": finding.what, "advice": finding.advice}
+            for finding in report.findings()
+        ],
+    }
+
+
+def _number(share: Fraction | None) -> float | None:
+    return None if share is None else float(share)
