@@ -153,6 +153,13 @@ def join(bands: Bands, reading: Reading, compute_bytes: int, *, bounds: bool) ->
     return (*bands[:place], fresh, *bands[place:])
 
 
+def find_band(bands: Bands, packed_rows: int, logical_rows: int) -> Band | None:
+    """The band that a wave of these rows falls into, if there is evidence in it."""
+    key = size_class(packed_rows), sharing_class(logical_rows, packed_rows)
+    place = bisect_left(bands, key, key=_key)
+    return bands[place] if place < len(bands) and bands[place].key == key else None
+
+
 def _key(band: Band) -> tuple[int, int]:
     return band.key
 

@@ -28,9 +28,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cmp_to_key
 from typing import Final
 
-from pricing.bands import Anchor, Bands, Cover, FrontierEvidence, sharing_class, size_class
+from pricing.bands import Anchor, Bands, Cover, FrontierEvidence, find_band
 from pricing.law import WARM, Breakdown, Ineligible, Term, ineligibility, is_retained_trusted, sharing_rows
 from pricing.profile import Profile
 from pricing.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH, ceil_div, maximum, minimum
@@ -127,10 +128,13 @@ def lifted_bytes(bound: Bound, cover: Cover) -> int:
 
 
 def lifted(bound: Bound, covers: Iterable[Cover]) -> Bound:
-    """The bound, raised until it covers every one of `covers`. A cover of no more than C needs nothing: U >= C."""
+    """The bound, raised until it covers every one of `covers`.
+
+    U is at least C, and at least C / Pi a row: a cover that is under either needs no closer look.
+    """
     compute = bound.compute_bytes
     for cover in covers:
-        if cover.compute_bytes > compute:
+        if cover.compute_bytes > compute and cover.bytes_per_row * bound.packed_rows > compute:
             compute = maximum(compute, lifted_bytes(bound, cover))
     return Bound(
         compute_bytes=compute,
@@ -149,9 +153,9 @@ def lifted(bound: Bound, covers: Iterable[Cover]) -> Bound:
 class Frontier:
     """All bounds of some evidence, arranged so that a price looks at few of them.
 
-    anchor_rows: the anchors' packed rows, ascending. above[i] and below[i] are what is left of the bounds from place i
-    on (at least as large as a wave of anchor_rows[i - 1] < P <= anchor_rows[i]) and before it (smaller), without those
-    that another of the same side is nowhere above: the minimum over the rest is the minimum over all.
+    anchor_rows: the anchors' packed rows, ascending. above[i]: bounds of the anchors from place i on, which are at
+    least as large as a wave of anchor_rows[i - 1] < P <= anchor_rows[i], by ascending C. below[i]: those before it, by
+    ascending C / Pi. Either leaves out bounds that another of its side is nowhere above: no minimum changes by it.
     """
 
     bounds: tuple[Bound, ...]
@@ -160,14 +164,24 @@ class Frontier:
     below: tuple[tuple[Bound, ...], ...]
 
     def least(self, packed_rows: int, logical_rows: int, grad_segments: int) -> tuple[int, Bound]:
-        """The least bound in bytes, and the first bound that says so. Needs at least one bound."""
+        """The least bound in bytes, and a bound that says so. Needs at least one bound.
+
+        U >= C and U >= C * P / Pi: in those orders, the first bound that cannot be lower ends the search.
+        """
         place = bisect_left(self.anchor_rows, packed_rows)
         least, binding = -1, self.bounds[0]
-        for side in (self.above[place], self.below[place]):
-            for bound in side:
-                value = bound_bytes(bound, packed_rows, logical_rows, grad_segments)
-                if least < 0 or value < least:
-                    least, binding = value, bound
+        for bound in self.above[place]:
+            if 0 <= least <= bound.compute_bytes:
+                break
+            value = bound_bytes(bound, packed_rows, logical_rows, grad_segments)
+            if least < 0 or value < least:
+                least, binding = value, bound
+        for bound in self.below[place]:
+            if 0 <= least * bound.packed_rows <= bound.compute_bytes * packed_rows:
+                break
+            value = bound_bytes(bound, packed_rows, logical_rows, grad_segments)
+            if least < 0 or value < least:
+                least, binding = value, bound
         return least, binding
 
 
@@ -182,12 +196,18 @@ def frontier_of(bands: Bands, charge_bytes: int | None, segment_bytes: int) -> F
         ),
         key=lambda bound: bound.packed_rows,
     )
+    above, below = _fronts(reversed(bounds), nowhere_above_as_larger), _fronts(bounds, nowhere_above_as_smaller)
     return Frontier(
         bounds=tuple(bounds),
         anchor_rows=tuple(bound.packed_rows for bound in bounds),
-        above=tuple(reversed(_fronts(reversed(bounds), nowhere_above_as_larger))),
-        below=tuple(_fronts(bounds, nowhere_above_as_smaller)),
+        above=tuple(tuple(sorted(front, key=lambda bound: bound.compute_bytes)) for front in reversed(above)),
+        below=tuple(tuple(sorted(front, key=cmp_to_key(_compared_by_row))) for front in below),
     )
+
+
+def _compared_by_row(one: Bound, other: Bound) -> int:
+    """Negative where `one` has the lower C / Pi, positive where the higher: by cross-multiplication, exact."""
+    return one.compute_bytes * other.packed_rows - other.compute_bytes * one.packed_rows
 
 
 def nowhere_above_as_larger(one: Bound, other: Bound) -> bool:
@@ -310,9 +330,8 @@ class FrontierLaw:
 
 def binding_term(evidence: FrontierEvidence, bound: Bound, packed_priced: bool, is_clamped: bool) -> str:
     """The name of a binding term: its band, and whether sharing beyond reach or a contradicted band raised it."""
-    key = size_class(bound.packed_rows), sharing_class(bound.logical_rows, bound.packed_rows)
-    band = next(band for band in evidence.peak if band.key == key)
-    assert band.anchor is not None, "a bound comes from an anchor"
+    band = find_band(evidence.peak, bound.packed_rows, bound.logical_rows)
+    assert band is not None and band.anchor is not None, "a bound comes from an anchor"
     charge = LOGICAL_ROW_BYTES if packed_priced else None
     is_lifted = bound.compute_bytes > bound_of(band.anchor, charge, bound.segment_bytes).compute_bytes
     kind = "frontier_clamped" if is_clamped else "frontier_lifted" if is_lifted else "frontier"
