@@ -24,6 +24,9 @@ from adapters.torch_distributed.errors import (
 
 _INT64_LIMIT = 1 << 63
 
+# Torch 2.13 renamed it.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 class _Operation(IntEnum):
     ALL_FIT = 0
@@ -118,7 +121,7 @@ class DistributedQuorum:
         self._calls += 1
         try:
             self._row.copy_(torch.tensor([self._calls, operation, has_failed, value]))
-            dist.all_gather_into_tensor(self._rows, self._row, group=self._group)
+            _all_gather(self._rows, self._row, group=self._group)
             rows: list[list[int]] = self._rows.view(self.size, 4).tolist()
         except RuntimeError as error:
             raise self._close(

@@ -1,5 +1,4 @@
 """Public failures of peak meters and budgets, by case number. Each case's kind, not only its figures."""
-figures."""
 
 from __future__ import annotations
 
