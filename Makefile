@@ -8,7 +8,7 @@
 #   make bench     speed and accuracy, figures as JSON in benchmarks/results/
 #   make demo      waves planned, run and measured on a tiny decoder, on the CPU
 #   make figures   the pictures in docs/
-#   make test-art  the tests against OpenPipe ART's own TrainerRank (Python 3.12)
+#   make test-art  the tests against OpenPipe ART's own TrainerRank, in an environment of its own
 #   make clean     remove what the targets above made
 #
 # `make test BIN=DIR` uses the programs of an environment that is already there.
@@ -47,6 +47,9 @@ bench: $(ENVIRONMENT)
 figures: $(ENVIRONMENT)
 	mkdir -p docs
 	$(BIN)/pricing backtest $(TRACES) --skip 3 --plot docs/backtest.png
+
+test-art:
+	ART_PYTHON=$(PYTHON) sh tests/art/run.sh
 
 .venv/test/.installed: pyproject.toml constraints.txt
 	rm -rf .venv/test

@@ -1,12 +1,13 @@
 """OpenPipe ART's own `TrainerRank` runs real waves with this kernel bound, and learns from real peaks.
 
-    python benchmarks/art_h200.py --out DIR          on a GPU, with openpipe-art and megatron-core importable
-    python benchmarks/art_h200.py --out DIR --small  anywhere: the same path on a tiny model (no GPU, no readings)
+    python -m benchmarks.art_h200 --out DIR          on a GPU, with openpipe-art and megatron-core importable
+    python -m benchmarks.art_h200 --out DIR --small  anywhere: the same path on a tiny model (no GPU, no readings)
 
 Writes DIR/art_h200.jsonl, one line an event, flushed as it happens, and DIR/art_h200.json, the summary. The
 same batches run three times over one model: with ART's own pricing, bound to the warm law and bound to the
 frontier law, each from an empty profile and under one budget, after an unrecorded pass that pays for
-compilation."""
+compilation.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-import art_model
 import torch
 
 from adapters.art import Admission, Binding, Observation, bind
 from adapters.art.interface import installed_version
 from adapters.art.testing import load_trainer_rank
+from benchmarks import art_model
 from pricing.quantities import GIB
 from pricing.reading import ReadingKind
 
@@ -211,7 +212,8 @@ def run_batch(
     arm: Arm, rank: Any, binding: Binding | None, batch: list[Any], peaks: list[int], planning: list[float], log: Log
 ) -> None:
     """Forward, a CISPO-like loss and backward over each wave, inside the yield; then what was predicted and
-    what came."""
+    what came.
+    """
     seen = len(arm.waves)
     peaks_before: list[int] = []
     for wave in rank.forward_micro_batches(batch):

@@ -7,7 +7,8 @@ trainer run as shipped. Not to be had here, and stood in for:
 - `art.megatron.lora` and `art.megatron.train` import Megatron Bridge (not installable as pinned) and
 Transformer Engine (its PyTorch part is built from source). Of the two, a forward uses five names;
 `_stand_in_for_adapters` and `_stand_in_for_training` give those. - `art.dev` and `art.preprocessing.pack`
-import an HTTP client stack. They give names for annotations only."""
+import an HTTP client stack. They give names for annotations only.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class ModelShape:
 
 def load_execution() -> dict[str, str]:
     """Load what a forward needs, with the stand-ins. Returns why each module that is stood in for cannot be
-    imported."""
+    imported.
+    """
     load_trainer_rank()
     for name in _BARE:
         _put(name, ModuleType(name), path=True)
@@ -63,7 +65,8 @@ def load_execution() -> dict[str, str]:
 
 def _prefer_available_attention() -> dict[str, str]:
     """ART's flex attention through FlashAttention 4 where that is installed, else through Triton, its own other
-    backend."""
+    backend.
+    """
     if importlib.util.find_spec("flash_attn") is not None:
         return {}
     compiled: Any = importlib.import_module("art.megatron.flex_attn.compiled")
@@ -151,7 +154,8 @@ def trainer_rank(shape: ModelShape) -> Any:
     """ART's `TrainerRank` over a model of that shape, on the GPU in bfloat16 with one-layer full recompute.
 
     Without a GPU: on the CPU in float32 without recompute (Megatron's recompute keeps CUDA random states),
-    attention by explicit mask."""
+    attention by explicit mask.
+    """
     start_single_process()
     model, config = _model(shape)
     handler = SimpleNamespace(

@@ -1,13 +1,14 @@
 """OpenPipe ART's own pricing and this kernel's, side by side in ART's own planner.
 
-    python benchmarks/art_side_by_side.py [--histories 2400] [--runs 60] [--out spec/evidence/art/side_by_side.json]
+    python -m benchmarks.art_side_by_side [--histories 2400] [--runs 60] [--out spec/evidence/art/side_by_side.json]
 
 Needs `art.trainer_rank` (`make test-art` sets that up); no GPU. Shows, over the same ranks in one process:
 
 - differential: answers to random and recorded histories inside the laws' interval; planning runs picking the
 same waves; - a table: one batch, one budget, one made-up machine: waves, rows a wave, planning seconds,
 predicted against reached peaks; - overhead: one price call and one planned batch, as ratios, from alternating
-rounds."""
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ def random_histories(count: int) -> dict[str, Any]:
 
 
 def recorded_histories() -> dict[str, Any]:
-    """The recorded H200 traces: each wave is priced by both, then taught to both (its forward, then the whole wave)."""
+    """The recorded H200 traces: each wave is priced by both, then taught to both (its forward, then the whole
+    wave).
+    """
     histories = {path.stem: recorded_history(read_trace(path)) for path in sorted(TRACES.glob("*.jsonl"))}
     return {name: tally(Pair(history.geometry).ask(history)) for name, history in histories.items()}
 
@@ -165,7 +168,8 @@ def as_text(table: dict[str, Any]) -> str:
 
 def overhead(calls: int = 4_000) -> dict[str, Any]:
     """Median microseconds of one price and one retained call, original and bound, in alternating rounds of 100
-    calls."""
+    calls.
+    """
     original, bound = (planning_rank(Geometry(gdn_layers=24)) for _ in range(2))
     bind(bound)
     history = recorded_history(read_trace(sorted(TRACES.glob("*.jsonl"))[0]))

@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from adapters.art.binding import Admission, Binding, Observation, Records, bind, unbind
+from adapters.art.binding import Binding, bind, unbind
+from adapters.art.events import Admission, Observation, Records
 from adapters.art.interface import SUPPORTED_VERSION, ArtBindingError, ArtInterfaceError
 
 __all__ = [

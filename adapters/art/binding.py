@@ -3,18 +3,21 @@
 Four methods are overridden on the instance, never on the class: the required bytes, the retained bytes, the
 profile update, and the tracked run (only to see which price admitted a plan). ART's static floors stay its own:
 its estimator is asked with a profile that knows a rate of zero, so that what comes back is outputs and floor
-alone, and the floor enters the law as F."""
+alone, and the floor enters the law as F.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
+from adapters.art.events import Admission, Observation, Records
 from adapters.art.interface import ArtBindingError, require_interface
+from adapters.art.records import RecordedBy
 from adapters.art.translate import (
     adopted_profile,
     floor_bytes,
@@ -23,11 +26,11 @@ from adapters.art.translate import (
     signature_of,
     workload_of,
 )
-from pricing.law import Law, Price, price, required_bytes, retained_bytes
+from pricing.law import Law, price, required_bytes, retained_bytes
 from pricing.laws import find_law
 from pricing.profile import Profile, observe
 from pricing.quantities import DEFAULT_SAFETY, Safety
-from pricing.reading import Reading
+from pricing.recorder import Recorder
 from pricing.requests import RecomputeMode, Signature, Workload
 from pricing.wave import Wave
 
@@ -40,39 +43,6 @@ _OVERRIDDEN: Final = (
 _PRICES_KEPT: Final = 4_096
 """Priced waves kept so that an admission can be explained. One width search prices a few dozen."""
 _ADMISSIONS_KEPT: Final = 1_024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """One plan that was run, with the price that admitted it.
-
-    `wave` is the wave that was priced; ART may admit on an upper bound (the plan without sharing), so its
-    packed rows may exceed `packed_rows`, those of the plan. `admitted_bytes` is this rank's demand as compared
-    with `available_bytes`. It is `price.required_bytes` unless `split_child` (then it is the whole split's) or
-    ART added its own communication buffers on top."""
-
-    context: str
-    signature: Signature
-    wave: Wave
-    price: Price
-    packed_rows: int
-    logical_rows: int
-    admitted_bytes: int
-    available_bytes: int
-    split_child: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """One reading that was learned from, and the profile of its signature after it."""
-
-    signature: Signature
-    reading: Reading
-    profile: Profile
-
-
-Records = Callable[[Admission | Observation], object]
-"""Where a bound rank's admissions and observations go, in order, as they happen."""
 
 
 @dataclass(slots=True)
@@ -132,7 +102,8 @@ class Binding:
 
     def explain(self, stats: Any) -> Admission | None:
         """The latest admission of the micro-batch that ART's `MicroBatchStats` describe; None if it is no
-        longer kept."""
+        longer kept.
+        """
         for admission in reversed(self.admissions):
             if stats.estimated_required_bytes == admission.admitted_bytes and (
                 admission.split_child or stats.packed_tokens == admission.packed_rows
@@ -284,6 +255,7 @@ class Binding:
             context=context,
             signature=self._ledger(plan.signature).signature,
             wave=wave,
+            profile=profile,
             price=price(wave, profile, self.law, self.safety),
             packed_rows=plan.packed_tokens,
             logical_rows=plan.active_logical_tokens,
@@ -322,24 +294,29 @@ class Binding:
 
 
 def bind(
-    rank: Any, law: str | Law = "warm", safety: str | Safety = DEFAULT_SAFETY, records: Records | None = None
+    rank: Any,
+    law: str | Law = "warm",
+    safety: str | Safety = DEFAULT_SAFETY,
+    records: Records | Recorder | None = None,
 ) -> Binding:
     """Make `rank`, an OpenPipe ART `TrainerRank`, price, retain, learn and explain with this kernel.
 
     What the rank had learned is adopted. `safety` applies to the kernel's prices; what ART adds outside them
     (growth of communication buffers, checkpoint gradients of a split) keeps ART's own 1.1. `records` is called
-    with every admission and every observation. ART's opt-in `bounded_forward_peaks` scope is another law, made
-    of single roots: its signatures stay with ART.
+    with every admission and every observation, or a `Recorder` that turns them into decision records. ART's
+    opt-in `bounded_forward_peaks` scope is another law, made of single roots: its signatures stay with ART.
 
     Raises `ArtInterfaceError` if the rank's methods are not those this adapter was written for,
-    `ArtBindingError` if one of them is overridden on this rank already, `UnknownLawError`, `SafetyError`."""
+    `ArtBindingError` if one of them is overridden on this rank already, `UnknownLawError`, `SafetyError`.
+    """
     implementation = require_interface(rank)
     overridden = [name for name in _OVERRIDDEN if name in vars(rank)]
     if overridden:
         raise ArtBindingError(f"this rank is bound already, or overrides of its own: {', '.join(overridden)}")
-    binding = Binding(
-        rank, find_law(law) if isinstance(law, str) else law, Safety.parse(safety), records, implementation
-    )
+    law, safety = find_law(law) if isinstance(law, str) else law, Safety.parse(safety)
+    if isinstance(records, Recorder):
+        records = RecordedBy(records, law, safety)
+    binding = Binding(rank, law, safety, records, implementation)
     for name, method in zip(
         _OVERRIDDEN, (binding.required, binding.retained, binding.update, binding.run), strict=True
     ):
@@ -349,7 +326,8 @@ def bind(
 
 def unbind(rank: Any) -> None:
     """Give `rank` back to its own pricing, with what it learned meanwhile. Raises `ArtBindingError` if it is
-    not bound."""
+    not bound.
+    """
     for name in _OVERRIDDEN:
         if not isinstance(getattr(vars(rank).get(name), "__self__", None), Binding):
             raise ArtBindingError(f"this rank is not bound: {name} is not overridden by this adapter")
@@ -377,7 +355,8 @@ def _floor_view(rank: Any, profiles: Mapping[Any, Any]) -> Any:
     """The same rank (its very attributes), seen with other profiles and as never packed-priced.
 
     ART's estimator then answers with outputs and static floor alone. Nothing is copied and nothing on the rank
-    changes, so this is safe beside ART's planning thread."""
+    changes, so this is safe beside ART's planning thread.
+    """
     seen = type(
         "FloorView",
         (type(rank),),

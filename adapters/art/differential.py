@@ -3,7 +3,8 @@ interval between them.
 
 The interval is the laws' (section 4): ours is never below the original's by more than 2 bytes (it truncates
 doubles), and never above by more than sigma * (rate + rows priced + segments + 4): a rate rounded up by one
-byte a row, and rows rounded up to a whole row."""
+byte a row, and rows rounded up to a whole row.
+"""
 
 from __future__ import annotations
 
@@ -255,7 +256,8 @@ def random_history(seed: int) -> History:
     the same seed.
 
     Complete readings of gradient waves always show compute: one that shows none is `interrupted` here and
-    complete in the original."""
+    complete in the original.
+    """
     draw = random.Random(seed)
     geometry = GEOMETRIES[seed % len(GEOMETRIES)]
     scale = draw.choice((64, 2_000, 60_000, 400_000))

@@ -2,7 +2,8 @@
 
 The methods named here are not a public interface, so a release may change them at will. Everything that the
 adapter calls, overrides or takes for granted is written down once, below, and compared with the live object
-before anything is overridden: a rank of another shape is refused as a whole, never bound in part."""
+before anything is overridden: a rank of another shape is refused as a whole, never bound in part.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from pricing.quantities import LOGICAL_ROW_BYTES, SHORT_REQUEST_ROWS, TRUST_GROW
 
 SUPPORTED_VERSION: Final = "0.5.23"
 """The release of `openpipe-art` that the interface below was read from and that the differential tests run
-against."""
+against.
+"""
 
 METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -63,7 +65,8 @@ CONSTANTS: Final[Mapping[str, object]] = MappingProxyType(
     }
 )
 """Constants shared with the laws. `_MEMORY_SAFETY_FACTOR` is also needed to read a static floor back out of an
-estimate."""
+estimate.
+"""
 
 _ABSENT: Final = "nothing"
 
@@ -72,7 +75,8 @@ class ArtInterfaceError(PricingError):
     """A rank whose methods are not those this adapter was written for. Nothing was bound.
 
     `found` and `expected` map each differing name to what was found there and what was expected; `version` is
-    the installed release of `openpipe-art`, None where it is not installed as a distribution."""
+    the installed release of `openpipe-art`, None where it is not installed as a distribution.
+    """
 
     def __init__(self, found: Mapping[str, str], expected: Mapping[str, str], version: str | None) -> None:
         differences = "; ".join(f"{name}: found {found[name]}, expected {expected[name]}" for name in expected)
@@ -91,7 +95,8 @@ class ArtBindingError(PricingError):
 
 def require_interface(rank: object) -> ModuleType:
     """ART's implementation module, if `rank` has the interface above. Raises `ArtInterfaceError` listing every
-    difference."""
+    difference.
+    """
     implementation = implementation_of(rank)
     found = dict(_found(type(rank), implementation))
     expected = {name: text for name, text in _expected().items() if found[name] != text}

@@ -1,7 +1,8 @@
 """Planning runs: batches through a rank's own planner, against a made-up machine. No GPU, nothing is executed.
 
 What a wave would have reached is computed from its plan, and the rank learns it through its own profile update,
-as it would from a real counter. Two ranks given the same scenario can so be compared wave by wave."""
+as it would from a real counter. Two ranks given the same scenario can so be compared wave by wave.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.art.binding import bind
-from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
+from adapters.art.testing import DEFAULT_GEOMETRY, Geometry, load_trainer_rank, planning_rank
 from pricing.quantities import GIB, MIB
 
 
@@ -21,7 +22,8 @@ class Machine:
     """A made-up device: forward peak = row_bytes * P + logical_row_bytes * L + fixed_bytes (+ outputs), more
     when cold.
 
-    The forward keeps `kept_percent` of that; the caller's loss and backward raise it to `caller_percent`."""
+    The forward keeps `kept_percent` of that; the caller's loss and backward raise it to `caller_percent`.
+    """
 
     row_bytes: int
     logical_row_bytes: int = 0
@@ -57,7 +59,8 @@ def run_batch(
     """Plan `items` wave by wave with the rank's own planner, and teach it what the machine reached.
 
     Waves are added to `waves` as they run, so those before one of ART's refusals, which is raised, are there.
-    `cold`: the first wave pays the machine's one-time costs."""
+    `cold`: the first wave pays the machine's one-time costs.
+    """
     waves = [] if waves is None else waves
     start = 0
     while start < len(items):
@@ -119,7 +122,7 @@ class Scenario:
     items: Sequence[Any]
     machine: Machine
     budget_bytes: int
-    geometry: Geometry = Geometry()
+    geometry: Geometry = DEFAULT_GEOMETRY
 
     def run(self, law: str | None, safety: str = "11/10") -> Outcome:
         """The whole batch by a fresh rank: the original's pricing where `law` is None, else bound to that law."""
@@ -137,7 +140,8 @@ class Scenario:
 
 def random_scenario(seed: int) -> Scenario:
     """Up to 12 prompts with up to 12 rollouts, budgets from half a thousand rows to 64 thousand. The same for
-    the same seed."""
+    the same seed.
+    """
     draw = random.Random(seed)
     whole = draw.random() < 0.7  # a prompt's rollouts as one item: such an item is what ART's split ladder may cut
     items: list[Any] = []

@@ -112,11 +112,15 @@ class Geometry:
     topology: tuple[int, int, int, int] = (1, 1, 1, 1)
 
 
+DEFAULT_GEOMETRY: Final = Geometry()
+
+
 def planning_rank(geometry: Geometry, budget_bytes: Callable[[], int] | int = 1 << 60) -> Any:
     """ART's own `TrainerRank` over a model without weights, on the CPU, with `budget_bytes` as its free memory.
 
     Its topology and data-parallel position are pinned, because ART reads them from a Megatron runtime that is
-    not there."""
+    not there.
+    """
     module = load_trainer_rank()
     rank = module.TrainerRank(_runtime(geometry))
     rank._topology_key = lambda: geometry.topology

@@ -1,7 +1,8 @@
 """One-to-one translations between ART's records and this kernel's. No arithmetic of the laws lives here.
 
 ART's signature, profile and plan are read by attribute (they are dataclasses of `art.trainer_rank`), so this
-module imports nothing of ART and can be tested without it."""
+module imports nothing of ART and can be tested without it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode, Signat
 
 _SHARING_DENOMINATOR: Final = 1 << 20
 """Adopted sharing ratios are doubles; the nearest fraction with at most this denominator is the pair that made
-them."""
+them.
+"""
 
 
 def recompute_mode(rank: Any, one_layer: bool) -> RecomputeMode:
@@ -44,7 +46,8 @@ def signature_of(original: Any, recompute: RecomputeMode) -> Signature:
     ART keeps two things in a signature that the kernel's has no field for: the multiset of grad modes and the
     identity of the layout score. They enter as part of the topology's text. ART also keeps `inactive` among the
     mixes, and starts cold when an inactive request joins; its planner gates on that, so it is kept, and
-    eligibility ignores it as it should."""
+    eligibility ignores it as it should.
+    """
     topology = "dp{} tp{} cp{} pp{}".format(*original.topology)
     score = "/".join(str(part) for part in original.planner_coefficients)
     grads = "".join("g" if grad else "n" for grad in original.grad_modes)
@@ -61,7 +64,8 @@ def signature_of(original: Any, recompute: RecomputeMode) -> Signature:
 
 def workload_of(original: Any, recompute: RecomputeMode) -> Workload:
     """The eligibility facts in ART's signature. ART says only whether some request is short, so 63 rows stand
-    for yes."""
+    for yes.
+    """
     return Workload(
         grad_modes=tuple(sorted(set(original.grad_modes))),
         request_mixes=tuple(sorted(set(original.request_mix))),
@@ -77,7 +81,8 @@ def reading_of(
     interval was whole.
 
     A gradient wave whose whole-wave reading shows no compute ran no backward: it is `interrupted`, so that it
-    can never become a warm rate of zero."""
+    can never become a warm rate of zero.
+    """
     grads = bool(plan.signature.grad_enabled)
     reading = Reading(
         packed_rows=int(plan.packed_tokens),
@@ -117,7 +122,8 @@ def _interrupted(reading: Reading) -> Reading:
 
 def adopted_profile(original: Any) -> Profile:
     """What a rank had learned before it was bound, taken over: rates rounded up to whole bytes, ratios as
-    fractions."""
+    fractions.
+    """
     warm_sharing = original.warm_logical_per_packed
     return Profile(
         peak_bytes_per_row=math.ceil(original.bytes_per_token),

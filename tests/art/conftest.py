@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from adapters.art.testing import ArtUnavailableError, load_trainer_rank
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent.parent / "benchmarks"))  # art_model: the model that real runs are made over
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

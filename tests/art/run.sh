@@ -7,7 +7,7 @@
 # for 3.12 is several GB from the registry, so none is fetched here; point ART_PYTHON at one to use it.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-home=${ART_HOME:-$root/.venv-art}
+home=${ART_HOME:-$root/.venv/art}
 python=${ART_PYTHON:-python3}
 
 "$python" -c 'import torch, pydantic, pytest, pytest_timeout, hypothesis' 2>/dev/null || {

@@ -15,6 +15,8 @@ from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
 from pricing.law import BindingTerm, Ineligible
 from pricing.quantities import GIB
 from pricing.reading import ReadingKind
+from pricing.recorder import Recorder
+from pricing.replay import replay
 
 LESSONS = tuple(
     Lesson(
@@ -215,6 +217,26 @@ def test_every_admission_is_explained_by_the_price_that_admitted_it() -> None:
         rank._update_memory_profile(candidate.plan, machine_peak, retained_bytes=None, caller_phase=True)
         start += candidate.stats_global_count
     assert terms & {BindingTerm.WARM, BindingTerm.WARM_CLAMPED, BindingTerm.WARM_FLOOR}
+
+
+@pytest.mark.usefixtures("no_execution")
+def test_a_recorder_gets_a_record_of_every_wave_that_replays_to_the_same_bytes() -> None:
+    rank = planning_rank(Geometry(), 6 * GIB)
+    recorder = Recorder(name="art")
+    bind(rank, records=recorder)
+    machine = Machine(row_bytes=300_000)
+    items = make_batch(random.Random(8), prompts=6, rollouts=4, prompt=(64, 500), completion=(64, 300))
+    run_batch(rank, items, machine)
+    candidate = rank._select_next_micro_batch(items, 0)
+    run(rank, candidate.plan, candidate.check)
+    peak = machine.forward_bytes(candidate.plan, cold=False)
+    rank._update_memory_profile(candidate.plan, peak, retained_bytes=peak // 2)
+    rank._update_memory_profile(candidate.plan, peak + 1, retained_bytes=None, caller_phase=True)
+    record = recorder.last_record
+    assert recorder.failures == 0 and record is not None and record.observed is not None
+    assert record.observed.peak_delta_bytes == peak + 1
+    assert record.required_bytes == candidate.check.estimated_required_bytes
+    assert replay(record).is_equal
 
 
 @pytest.mark.usefixtures("no_execution")

@@ -1,0 +1,47 @@
+"""What a bound rank reports: the plans it ran, with their prices, and the readings it learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pricing.law import Price
+from pricing.profile import Profile
+from pricing.reading import Reading
+from pricing.requests import Signature
+from pricing.wave import Wave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """One plan that was run, with the price that admitted it.
+
+    `wave` is the wave that was priced, by `profile` as it was then; ART may admit on an upper bound (the plan
+    without sharing), so its packed rows may exceed `packed_rows`, those of the plan. `admitted_bytes` is this
+    rank's demand as compared with `available_bytes`. It is `price.required_bytes` unless `split_child` (then it
+    is the whole split's) or ART added its own communication buffers on top.
+    """
+
+    context: str
+    signature: Signature
+    wave: Wave
+    profile: Profile
+    price: Price
+    packed_rows: int
+    logical_rows: int
+    admitted_bytes: int
+    available_bytes: int
+    split_child: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One reading that was learned from, and the profile of its signature after it."""
+
+    signature: Signature
+    reading: Reading
+    profile: Profile
+
+
+Records = Callable[[Admission | Observation], object]
+"""Where a bound rank's admissions and observations go, in order, as they happen."""
