@@ -1,0 +1,117 @@
+"""Speed of the kernel: a price, an explained price, an observation, and the import.
+
+    python -m benchmarks.price [--json] [--output FILE] [--repeats 7]
+
+Best of repeats, each over many calls, with an empty call of the same shape beside it (which is what the loop and the
+call itself cost; nothing is subtracted). Targets: required_bytes <= 3 us, explained price <= 10 us, import <= 50 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pricing import LAWS, Law, Profile, Wave, observe, price, required_bytes
+from pricing.quantities import DEFAULT_SAFETY, Safety
+from pricing.strict_json import write_text_atomically
+from pricing.trace import TraceWave, read_trace
+
+TRACE: Final = Path(__file__).parents[1] / "spec" / "evidence" / "h200" / "gdn_moe-1.jsonl"
+CALLS: Final = 20_000
+
+
+def empty(wave: Wave, profile: Profile, law: Law, safety: Safety) -> int:
+    """What a call of this shape costs that does nothing."""
+    return 0
+
+
+def best_us(act: Callable[[], object], repeats: int, calls: int = CALLS) -> float:
+    """Microseconds a call, best of `repeats` runs of `calls` calls."""
+
+    def once() -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            act()
+        return time.perf_counter() - begin
+
+    return min(once() for _ in range(repeats)) / calls * 1e6
+
+
+def learned(waves: tuple[TraceWave, ...]) -> Profile:
+    profile = Profile()
+    for recorded in waves:
+        for reading in recorded.readings:
+            profile = observe(profile, reading)
+    return profile
+
+
+def measure(repeats: int) -> dict[str, object]:
+    waves = read_trace(TRACE)
+    profile, wave, reading = learned(waves), waves[1].wave, waves[2].readings[1]
+    laws = {}
+    for name, law in LAWS.items():
+        laws[name] = {
+            "empty_us": best_us(partial(empty, wave, profile, law, DEFAULT_SAFETY), repeats),
+            "required_us": best_us(partial(required_bytes, wave, profile, law, DEFAULT_SAFETY), repeats),
+            "price_us": best_us(partial(price, wave, profile, law, DEFAULT_SAFETY), repeats, CALLS // 4),
+        }
+    return {
+        "benchmark": "price",
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "profile": f"{len(waves)} waves of {TRACE.name}",
+        "repeats": repeats,
+        "laws": laws,
+        "observe_us": best_us(partial(observe, profile, reading), repeats, CALLS // 4),
+        "import_ms": import_ms("import pricing", repeats),
+        "bare_start_ms": import_ms("pass", repeats),
+    }
+
+
+def import_ms(code: str, repeats: int) -> float:
+    """Milliseconds of a whole interpreter that runs `code`, best of `repeats`."""
+
+    def once() -> float:
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-I", "-c", code], check=True)
+        return time.perf_counter() - begin
+
+    return min(once() for _ in range(2 * repeats)) * 1e3
+
+
+def text_of(figures: dict[str, object]) -> str:
+    laws = figures["laws"]
+    assert isinstance(laws, dict)
+    lines = [f"{'law':<10} {'empty us':>10} {'required us':>12} {'price us':>10}"]
+    for name, row in laws.items():
+        lines.append(f"{name:<10} {row['empty_us']:>10.2f} {row['required_us']:>12.2f} {row['price_us']:>10.2f}")
+    lines.append(f"observe {figures['observe_us']:.2f} us")
+    imported, bare = figures["import_ms"], figures["bare_start_ms"]
+    assert isinstance(imported, float) and isinstance(bare, float)
+    lines.append(f"import pricing {imported - bare:.1f} ms above a bare start of {bare:.1f} ms")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--output", metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    figures = measure(max(1, arguments.repeats))
+    if arguments.output:
+        Path(arguments.output).parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(arguments.output, json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2) if arguments.json else text_of(figures))
+
+
+if __name__ == "__main__":
+    main()
