@@ -8,7 +8,7 @@ in proportion to what they share.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from pricing.errors import PricingError
@@ -97,15 +97,21 @@ class ArrayTokens:
         return joined
 
 
-def _flat(values: Any) -> Iterable[int]:
-    """Nested lists, flattened one level at a time while their entries are sequences."""
+def _flat(values: Any) -> list[int]:
+    """Nested lists of equal lengths, flattened one level at a time."""
     listed = list(values)
     while listed and all(isinstance(value, (list, tuple)) for value in listed):
+        if len({len(value) for value in listed}) > 1:
+            raise ValueError("nested rows of unequal lengths")
         listed = [inner for value in listed for inner in value]
-    for value in listed:
-        if isinstance(value, (bool, float)):
-            raise TypeError(f"got {value!r}")
+    _refuse_flags(listed)
     return listed
+
+
+def _refuse_flags(values: Any) -> None:
+    """Python counts True as 1; a row that holds one is a mask by mistake."""
+    if bool in set(map(type, values)):
+        raise TypeError("got true or false among the token ids")
 
 
 class NumpyTokens:
@@ -121,9 +127,14 @@ class NumpyTokens:
     def row(self, tokens: Any) -> Any:
         numpy = self._numpy
         try:
-            values = numpy.asarray(tokens).reshape(-1)
+            if isinstance(tokens, (list, tuple)):
+                _refuse_flags(tokens)
+            values = numpy.asarray(tokens)
         except (TypeError, ValueError, OverflowError) as error:
             raise TokenError(f"token ids must be a row of integers: {error}") from None
+        if values.ndim == 0:
+            raise TokenError(f"token ids must be a row of integers, got {tokens!r}")
+        values = values.reshape(-1)
         if values.size == 0:
             return numpy.empty(0, dtype=numpy.int64)
         if values.dtype.kind not in "iu" or (values.dtype == numpy.uint64 and int(values.max()) >= 1 << 63):
