@@ -231,7 +231,7 @@ def broken_evidence(evidence: FrontierEvidence) -> str | None:
         for band in bands:
             broken = broken_band(band)
             if broken is not None:
-                return f"{name} band ({band}): {broken}"
+                return f"{name} band (size class {band.size}, sharing class {band.sharing}): {broken}"
     return None
 
 
@@ -244,6 +244,8 @@ def broken_band(band: Band) -> str | None:
         return "a cover of nothing, or more bytes a row than bytes"
     if anchor is None:
         return None
+    if anchor.packed_rows == 0:
+        return "its anchor has no rows"
     if (size_class(anchor.packed_rows), sharing_class(anchor.logical_rows, anchor.packed_rows)) != band.key:
         return "its anchor belongs to another band"
     if anchor.logical_rows == 0 or not is_covered(anchor, cover):

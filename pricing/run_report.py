@@ -228,9 +228,10 @@ def _out_of_memory(report: RunReport) -> Iterator[Finding]:
     records = [item.record for item in report.failures]
     on_cache = sum(1 for record in records if _leaned_on_cache(record))
     if on_cache:
+        who = _of(on_cache, len(records)).capitalize()
         advice = (
-            f"{_of(on_cache, len(records)).capitalize()} fitted only by counting what the allocator had cached. Cached is not free: "
-            "release the cache before such a wave (verdict `release`), and keep the reserve physically free."
+            f"{who} fitted only by counting what the allocator had cached. Cached is not free: release the cache "
+            "before such a wave (verdict `release`), and keep the reserve physically free."
         )
     elif records:
         least = min(record.headroom_bytes for record in records)
