@@ -65,6 +65,7 @@ def test_d04_one_short_active_request_switches_the_whole_batch_and_an_inactive_o
     assert reasons(batch(long, inactive)) == ()
 
 
+@pytest.mark.invariant("INV-13")
 def test_d04_the_flag_is_no_part_of_the_identity_so_no_profile_starts_cold() -> None:
     signatures = {
         signature_of(batch(*requests), ONE_LAYER_FULL, topology="one")
@@ -78,6 +79,7 @@ def test_d04_the_flag_is_no_part_of_the_identity_so_no_profile_starts_cold() -> 
     assert len(signatures) == 1
 
 
+@pytest.mark.invariant("INV-13")
 def test_d04_after_calibrating_on_64_rows_a_63_row_batch_and_a_mixed_one_reuse_the_profile_and_price_by_sharing() -> (
     None
 ):
@@ -136,6 +138,7 @@ def test_d04_no_learned_figure_takes_part(rate: int, rows: int) -> None:
 INACTIVE = [RequestSpec(input_shape=(8_001,)), RequestSpec(input_shape=(1, 5)), RequestSpec(input_shape=())]
 
 
+@pytest.mark.invariant("INV-13")
 @pytest.mark.parametrize("inactive", INACTIVE, ids=str)
 @pytest.mark.parametrize("active_rows", [8, 64, 4_096])
 def test_d14_inactive_requests_change_no_fact_that_pricing_or_learning_reads(
@@ -149,6 +152,7 @@ def test_d14_inactive_requests_change_no_fact_that_pricing_or_learning_reads(
         assert sum(request.logical_rows for group in crowded for request in group.active) == active_rows
 
 
+@pytest.mark.invariant("INV-13")
 @pytest.mark.parametrize("law", LAWS)
 def test_d14_eight_tokens_of_work_cost_the_same_beside_8001_inactive_ones(law: str) -> None:
     profile = rate_profile(1_250, 8)
@@ -204,6 +208,7 @@ def test_d16_another_mode_never_leaves_the_price_unchanged_silently(mode: Recomp
         assert required_bytes(wave, PROFILE, LAWS[law]) != required_bytes(packed, PROFILE, LAWS[law])
 
 
+@pytest.mark.invariant("INV-11")
 @pytest.mark.parametrize("law", LAWS)
 @given(checkpoint=st.integers(0, 10**10), retained=st.integers(0, 10**10))
 def test_d16_a_profile_may_raise_the_floor_of_retained_bytes_and_never_lower_it(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from fractions import Fraction
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -51,6 +55,7 @@ def scoring_call(packed_rows: int, compute_bytes: int) -> Reading:
 TINY, LONG = scoring_call(27, 473_835_924), scoring_call(103_960, 22_200_000_000)
 
 
+@pytest.mark.invariant("INV-12")
 @pytest.mark.parametrize("order", [(TINY, LONG), (LONG, TINY)], ids=["tiny-first", "long-first"])
 @pytest.mark.parametrize("law", [LOGICAL, PACKED], ids=["logical", "packed"])
 def test_d01_rates_through_the_origin_keep_the_tiny_calls_rate_in_either_order(
@@ -78,6 +83,7 @@ def test_d01_as_the_seed_the_tiny_call_is_forgotten_at_the_first_real_one(rows: 
     assert required < 68_000_000_000  # what was available
 
 
+@pytest.mark.invariant("INV-10")
 @pytest.mark.parametrize("rows", [17_063, 20_000, 21_489])
 @pytest.mark.parametrize("law", LAWS)
 def test_d01_after_a_seed_of_its_own_the_answer_does_not_depend_on_order(rows: int, law: str) -> None:
@@ -93,6 +99,7 @@ def test_d01_after_a_seed_of_its_own_the_answer_does_not_depend_on_order(rows: i
 # --- D05: a small cold first wave overprices the rest of the run -----------------------------------------------------
 
 
+@pytest.mark.invariant("INV-7")
 def test_d05_the_seed_prices_nothing_once_a_warm_wave_was_seen() -> None:
     later = [a_reading(rows, rate * rows) for rows, rate in ((16_000, 206_000), (21_000, 247_000), (30_000, 230_000))]
     profile = learned([a_reading(15_600, 275_000 * 15_600), *later])
@@ -102,6 +109,7 @@ def test_d05_the_seed_prices_nothing_once_a_warm_wave_was_seen() -> None:
     assert price(a_wave(30_000, 0), profile, PACKED).compute_bytes == 275_000 * 30_000
 
 
+@pytest.mark.invariant("INV-9")
 def test_d05_the_first_reading_is_never_warm() -> None:
     profile = learned([a_reading(15_600, 275_000 * 15_600)])
 
@@ -119,6 +127,7 @@ def test_d05_a_higher_static_floor_is_reported_as_what_binds_so_that_no_success_
     assert before.required_bytes == after.required_bytes
 
 
+@pytest.mark.invariant("INV-8")
 @pytest.mark.parametrize("law", LAWS)
 @given(
     seed_rate=st.integers(1, 600_000),
@@ -137,6 +146,7 @@ def test_d05_whatever_was_observed_after_the_seed_is_never_underpriced(
 # --- D06: the peak counter was reset inside the wave -----------------------------------------------------------------
 
 
+@pytest.mark.invariant("INV-9")
 @pytest.mark.parametrize("kind", INCOMPLETE)
 def test_d06_a_reading_that_missed_part_of_its_wave_makes_no_warm_fit_and_lowers_nothing(kind: ReadingKind) -> None:
     """Baseline 60 GiB, forward peak 80, backward peak 100: a reset in between leaves 85, or 70."""
@@ -147,6 +157,7 @@ def test_d06_a_reading_that_missed_part_of_its_wave_makes_no_warm_fit_and_lowers
         assert required_bytes(a_wave(10_000, 0), profile, WARM) >= true_peak
 
 
+@pytest.mark.invariant("INV-7", "INV-9")
 @pytest.mark.parametrize("kind", INCOMPLETE)
 def test_d06_a_nested_forward_in_every_wave_leaves_pricing_as_without_the_warm_fit(kind: ReadingKind) -> None:
     readings = [a_reading(10_000, 40 * GIB)] + [a_reading(8_000 + rows, 20 * GIB, kind) for rows in range(20)]
@@ -156,6 +167,7 @@ def test_d06_a_nested_forward_in_every_wave_leaves_pricing_as_without_the_warm_f
         assert price(a_wave(rows), profile, WARM).terms == price(a_wave(rows), profile, PACKED).terms
 
 
+@pytest.mark.invariant("INV-8")
 @pytest.mark.parametrize("kind", INCOMPLETE)
 def test_d06_and_yet_raises_what_is_known(kind: ReadingKind) -> None:
     warm = learned([a_reading(10_000, 40 * GIB), a_reading(10_000, 20 * GIB)])
@@ -182,6 +194,7 @@ def test_d06_a_forward_without_gradients_that_ends_its_wave_saw_it_whole() -> No
 ROWS = 15_600
 
 
+@pytest.mark.invariant("INV-10")
 @pytest.mark.parametrize("kind", INCOMPLETE)
 def test_d08_a_rate_seen_before_the_warm_fit_is_not_lost(kind: ReadingKind) -> None:
     seed, high, whole = (
@@ -194,6 +207,7 @@ def test_d08_a_rate_seen_before_the_warm_fit_is_not_lost(kind: ReadingKind) -> N
     assert [profile.warm_bytes_per_row for profile in profiles] == [260_000]
 
 
+@pytest.mark.invariant("INV-7")
 @pytest.mark.parametrize("kind", INCOMPLETE)
 def test_d08_without_a_whole_wave_the_price_stays_the_cold_one(kind: ReadingKind) -> None:
     cold = learned([a_reading(ROWS, 275_000 * ROWS)])
@@ -203,6 +217,7 @@ def test_d08_without_a_whole_wave_the_price_stays_the_cold_one(kind: ReadingKind
         assert required_bytes(a_wave(rows), pending, WARM) == required_bytes(a_wave(rows), cold, WARM)
 
 
+@pytest.mark.invariant("INV-10")
 @given(
     later=st.lists(
         st.tuples(st.integers(1, 30_000), st.integers(0, 10**10), st.sampled_from(list(ReadingKind))),
@@ -220,6 +235,7 @@ def test_d08_after_the_seed_every_order_leaves_the_same_profile(later: list[tupl
 # --- D09: profiled in the forward, out of memory in the caller's backward --------------------------------------------
 
 
+@pytest.mark.invariant("INV-8")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("last", [ReadingKind.WHOLE_WAVE, ReadingKind.INTERRUPTED])
 def test_d09_the_callers_peak_counts_as_soon_as_it_is_known_and_the_forwards_is_kept(
@@ -255,6 +271,7 @@ def forward_then_backward(rows: int = 1 << 15) -> Profile:
     )
 
 
+@pytest.mark.invariant("INV-11", "INV-12")
 def test_d11_two_halves_cost_a_peak_and_a_retained_half() -> None:
     profile, half = forward_then_backward(), a_wave(1 << 14, 0)
     together = required_bytes(half, profile) + retained_bytes(half, profile)
@@ -263,6 +280,7 @@ def test_d11_two_halves_cost_a_peak_and_a_retained_half() -> None:
     assert Fraction(11, 10) * (50 + Fraction(30, 60) * 100 / 2) == Fraction(825, 10)  # the rule before: did not
 
 
+@pytest.mark.invariant("INV-11")
 def test_d11_a_peak_alone_never_raises_what_is_retained() -> None:
     before = forward_then_backward()
     after = observe(before, a_reading(1 << 15, 300 * GIB))
@@ -363,3 +381,45 @@ def test_a04_a_seed_that_read_less_than_a_later_wave_does_not_hold_its_price_dow
     profile = learned([a_reading(10, 0), a_reading(10, 1_000)])
 
     assert required_bytes(a_wave(10, 0), profile, safety=Safety.parse(safety)) >= 1_000
+
+
+# --- what the cases have in common -----------------------------------------------------------------------------------
+
+
+@pytest.mark.invariant("INV-5")
+@pytest.mark.parametrize("law", ["packed", "warm"])
+@pytest.mark.parametrize("sharing", [1, 2, 8])
+def test_learning_more_sharing_never_cheapens_a_plan_within_the_older_reach(law: str, sharing: int) -> None:
+    before = learned([a_reading(1_000, 10**8, logical_rows=1_000 * sharing)] * 2)
+    more_sharing = observe(before, a_reading(1_000, 10**8, logical_rows=100_000))
+
+    for logical_rows in (1_000, 8_000 * sharing - 1, 8_000 * sharing):
+        wave = a_wave(1_000, logical_rows)
+        assert required_bytes(wave, more_sharing, LAWS[law]) >= required_bytes(wave, before, LAWS[law])
+
+
+@pytest.mark.invariant("INV-14")
+@pytest.mark.parametrize("law", LAWS)
+def test_the_same_readings_in_another_process_give_the_same_bytes(law: str) -> None:
+    """Hash seeds, module state and the order of sets must not reach a price."""
+    code = (
+        "from pricing import LAWS, price\n"
+        "from tests.making import a_reading, a_wave, learned\n"
+        "sizes = range(500, 9_000, 777)\n"
+        "profile = learned(a_reading(rows, 10**9 + 97 * rows, logical_rows=3 * rows) for rows in sizes)\n"
+        f"print(price(a_wave(5_000, 41_234, 17, segment_state_bytes=4_292_608), profile, LAWS[{law!r}]))\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parents[2],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert len(said) == 1

@@ -21,6 +21,7 @@ GDN_STATE_BYTES = 4_292_608
 # --- D02: first shared batch after an unshared calibration step ------------------------------------------------------
 
 
+@pytest.mark.invariant("INV-4")
 def test_d02_an_unshared_profile_prices_a_shared_batch_by_its_packed_rows() -> None:
     profile, wave = rate_profile(459_782, 16_205), a_wave(16_205, 109_065)
     priced = price(wave, profile, WARM)
@@ -31,6 +32,7 @@ def test_d02_an_unshared_profile_prices_a_shared_batch_by_its_packed_rows() -> N
     assert required_bytes(wave, profile, LOGICAL) > 51 * GIB  # what the rule before asked for
 
 
+@pytest.mark.invariant("INV-4")
 @given(sharing=st.integers(1, 8), rows=st.integers(64, 50_000), bytes_per_row=st.integers(50_000, 600_000))
 def test_d02_within_eight_times_the_known_sharing_only_packed_rows_and_charges_are_priced(
     sharing: int, rows: int, bytes_per_row: int
@@ -66,6 +68,7 @@ def test_d03_between_the_two_opposite_errors(profile: Profile, low_gib: float, h
         assert required_bytes(wave, profile, LOGICAL) > 170 * GIB
 
 
+@pytest.mark.invariant("INV-2")
 def test_d03_weak_spot_where_the_logical_charge_does_not_hide_a_missing_segment_term() -> None:
     # Prompt of 64 rows, 101 branches of 20. On the measured slope: 2,084 rows at 323 KB and 101 times 3.9 MB.
     profile = rate_profile(323_000, 2_084, Sharing(logical_rows=8_484, packed_rows=2_084))
@@ -77,6 +80,7 @@ def test_d03_weak_spot_where_the_logical_charge_does_not_hide_a_missing_segment_
     assert required_bytes(wave, profile, WARM) == 1_274_692_215  # 1.1 * (673,132,000 + 52,125,696 + 433,553,408), up
 
 
+@pytest.mark.invariant("INV-2")
 @pytest.mark.parametrize("law", LAWS)
 @given(segments=st.integers(0, 4_000), more=st.integers(1, 4_000))
 def test_d03_more_segments_never_cost_less_and_a_bound_may_leave_them_out(law: str, segments: int, more: int) -> None:
@@ -126,6 +130,7 @@ def cold_then_warm(cold_rate: int, warm_rate: int, warm_rows: int) -> Profile:
     return learned([a_reading(15_600, 15_600 * cold_rate), a_reading(warm_rows, warm_rows * warm_rate)])
 
 
+@pytest.mark.invariant("INV-6")
 def test_d07_no_drop_at_the_smallest_warm_size() -> None:
     profile = cold_then_warm(COLD_RATE, WARM_RATE, WARM_ROWS)
     at = {rows: price(a_wave(rows, 0), profile, WARM).compute_bytes for rows in (10_000, 14_999, 15_000, 15_001)}
@@ -133,6 +138,7 @@ def test_d07_no_drop_at_the_smallest_warm_size() -> None:
     assert at == {10_000: 2_750_000_000, 14_999: 3_705_000_000, 15_000: 3_705_000_000, 15_001: 3_705_247_000}
 
 
+@pytest.mark.invariant("INV-1")
 @pytest.mark.parametrize("law", LAWS)
 def test_d07_price_never_falls_from_one_row_to_thirty_thousand(law: str) -> None:
     profile = cold_then_warm(COLD_RATE, WARM_RATE, WARM_ROWS)
@@ -142,6 +148,7 @@ def test_d07_price_never_falls_from_one_row_to_thirty_thousand(law: str) -> None
     assert prices == sorted(prices)
 
 
+@pytest.mark.invariant("INV-1", "INV-6")
 @pytest.mark.parametrize("law", LAWS)
 @given(
     rates=st.lists(st.integers(1, 500_000), min_size=2, max_size=5),
@@ -159,6 +166,7 @@ def test_d07_no_history_puts_a_gate_into_the_price(law: str, rates: list[int], s
 # --- D13: one token more must not turn a refusal into an admission ---------------------------------------------------
 
 
+@pytest.mark.invariant("INV-1", "INV-11")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("learned_rows", [1, 10, 27, 1_000])
 def test_d13_beyond_the_window_of_rows_the_learned_rate_still_prices(law: str, learned_rows: int) -> None:
@@ -171,6 +179,7 @@ def test_d13_beyond_the_window_of_rows_the_learned_rate_still_prices(law: str, l
     assert retained_bytes(outside, profile, LAWS[law]) >= retained_bytes(inside, profile, LAWS[law])
 
 
+@pytest.mark.invariant("INV-2", "INV-11")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("sharing", [Sharing(logical_rows=3, packed_rows=1), Sharing(logical_rows=7, packed_rows=3)])
 def test_d13_beyond_the_window_of_sharing_nothing_gets_cheaper(law: str, sharing: Sharing) -> None:
@@ -186,6 +195,7 @@ def test_d13_beyond_the_window_of_sharing_nothing_gets_cheaper(law: str, sharing
 # --- D22: the plan that ran is not the plan that was priced: what the kernel owes the search --------------------------
 
 
+@pytest.mark.invariant("INV-1")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("profile", [rate_profile(275_000, 41), cold_then_warm(275, 247, 60)], ids=["one", "warm"])
 def test_d22_widths_of_41_82_43_rows_are_priced_in_the_order_of_their_rows(law: str, profile: Profile) -> None:
@@ -194,6 +204,7 @@ def test_d22_widths_of_41_82_43_rows_are_priced_in_the_order_of_their_rows(law: 
     assert by_rows[41] <= by_rows[42] <= by_rows[43] <= by_rows[82]
 
 
+@pytest.mark.invariant("INV-3")
 @pytest.mark.parametrize("law", LAWS)
 @given(
     lengths=st.lists(st.integers(64, 3_000), min_size=1, max_size=8),

@@ -31,6 +31,7 @@ BRANCHED = Sharing(logical_rows=517_120, packed_rows=7_120)
 GDN_STATE_BYTES = 4_292_608
 
 
+@pytest.mark.invariant("INV-12", "INV-4")
 @pytest.mark.parametrize(
     ("profile", "wave", "expected_bytes", "expected_gib"),
     [
@@ -63,6 +64,7 @@ def test_conformance_prices(law: str, profile: Profile, wave: Wave, expected_byt
     assert f"{required / GIB:.2f}" == expected_gib
 
 
+@pytest.mark.invariant("INV-1")
 @pytest.mark.parametrize("bytes_per_row", [1, 24_575, 100_000])
 @pytest.mark.parametrize("sharing", [Sharing(logical_rows=1, packed_rows=1), SHARED_2, BRANCHED], ids=str)
 @pytest.mark.parametrize("law", LAWS)
@@ -111,6 +113,7 @@ def test_other_signatures_at_ratio_2_extrapolate_by_sharing(law: str, workload: 
     assert priced.logical_charge_bytes == priced.segment_charge_bytes == 0
 
 
+@pytest.mark.invariant("INV-11")
 @pytest.mark.parametrize(
     ("wave", "expected"),
     [
@@ -146,6 +149,7 @@ def test_never_seen_retained_bytes_are_not_zero() -> None:
     assert retained_bytes(a_wave(100), seen_none) == 675_840  # 1.1 * 6,144 * 100: the charge alone
 
 
+@pytest.mark.invariant("INV-4", "INV-5")
 @pytest.mark.parametrize(
     ("logical_rows", "rows", "binding"),
     [(1_600, 100, "all_readings"), (1_601, 101, "all_readings_clamped"), (16_000, 1_000, "all_readings_clamped")],
@@ -193,6 +197,7 @@ def test_an_attention_model_has_no_state() -> None:
     assert segment_state_bytes(geometry) == 0
 
 
+@pytest.mark.invariant("INV-12")
 @pytest.mark.parametrize(
     ("text", "expected"), [("11/10", 110_000), ("1.1", 110_000), ("51/50", 102_000), ("1", 100_000)]
 )
