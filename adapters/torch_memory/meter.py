@@ -13,13 +13,14 @@ fell without a reset of ours is somebody else's reset. See `trust` for what each
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from adapters.torch_memory.backward import BackwardWatch, tensors_in
 from adapters.torch_memory.counter import AcceleratorCounter, MemoryCounter
@@ -73,8 +74,7 @@ class _Stage(Enum):
 
 
 class Interval:
-    """A token for one measured stretch of one device. Made by `PeakMeter.open`; every method is the owner's
-    to call once."""
+    """A token for one measured stretch of one device, made by `PeakMeter.open`."""
 
     def __init__(self, meter: PeakMeter, wave: Wave, *, grads: bool, role: Role) -> None:
         self.wave = wave
@@ -84,7 +84,8 @@ class Interval:
         self._meter = meter
         self._stage = _Stage.FORWARD
         self._thread = threading.get_ident()
-        self._banked_peak_bytes = 0
+        self._delta_bytes: int | None = None  # highest peak above baseline of any look; None before the first
+        self._live_before_step_bytes: int | None = None  # while an optimizer steps before backward has run
         self._flaws: dict[Flaw, None] = {}  # a set that keeps its order
         self._refusal: Refusal | None = None
         self._watch: BackwardWatch | None = None
@@ -102,30 +103,25 @@ class Interval:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether an optimizer step took the closing reading already; what happens later is not part of the
-        wave."""
+        """Whether an optimizer step took the closing reading: what happens later is not part of the wave."""
         return self._sealed is not None
 
     def forward_done(self, outputs: object) -> Observation:
-        """Report the forward's return. `outputs`: tensors in nested tuples, lists, dicts; their backward is
-        watched.
+        """Report the forward's return. `outputs`: tensors in nested tuples, lists, dicts; their graphs are watched.
 
-        Ends an interval of role FORWARD or SPLIT_CHILD. Raises `MeterMisuseError` unless the forward is still
-        running.
+        Ends an interval of role FORWARD or SPLIT_CHILD. Raises `MeterMisuseError` if it was reported before.
         """
         return self._meter._forward_done(self, outputs)
 
     def close(self, *, completed: bool = True) -> Observation:
-        """End the interval. `completed` is False when the forward or the loop body raised, broke off or was
-        closed.
+        """End the interval. Raises `MeterMisuseError` if it was closed before.
 
-        Raises `MeterMisuseError` if it was closed before.
+        completed: False when the forward or the loop body raised or broke off, or the iterator was closed.
         """
         return self._meter._close(self, completed=completed)
 
     def discard(self) -> None:
-        """End the interval and learn nothing from it: an out-of-memory error after admission. Legal in any
-        open stage."""
+        """End the interval, in any stage, and learn nothing from it: an out-of-memory error after admission."""
         self._meter._discard(self)
 
     def _require(self, *stages: _Stage) -> None:
@@ -135,11 +131,10 @@ class Interval:
 
 
 class PeakMeter:
-    """The one owner of a device's peak counter. Raises `OwnershipError` while another meter owns it. Context
-    manager.
+    """The one owner of a device's peak counter, for use from one thread. A context manager.
 
-    Use it from one thread. `resets` counts the meter's own resets, `foreign_resets` those it caught others
-    at.
+    Raises `OwnershipError` while another meter owns the device. `resets` counts the meter's own resets,
+    `foreign_resets` those it caught others at.
     """
 
     def __init__(self, counter: MemoryCounter) -> None:
@@ -151,7 +146,10 @@ class PeakMeter:
         self._lock = threading.RLock()  # backward hooks run in autograd's threads
         self._is_closed = False
         counter.claim(self)
-        self._step_hook = register_optimizer_step_pre_hook(self._before_optimizer_step)
+        self._step_hooks = (
+            register_optimizer_step_pre_hook(self._before_optimizer_step),
+            register_optimizer_step_post_hook(self._after_optimizer_step),
+        )
 
     def open(self, wave: Wave, *, grads: bool, role: Role = Role.WAVE) -> Interval:
         """Start an interval for `wave`: synchronize, take the baseline, reset the peak.
@@ -175,7 +173,8 @@ class PeakMeter:
                 return
             if self._intervals:
                 raise MeterMisuseError(f"{len(self._intervals)} intervals are still open")
-            self._step_hook.remove()
+            for hook in self._step_hooks:
+                hook.remove()
             self.counter.release(self)
             self._is_closed = True
 
@@ -190,8 +189,7 @@ class PeakMeter:
                 interval.discard()
         self.close()
 
-    # What intervals ask of their meter
-    # ----------------------------------------------------------------------------
+    # What intervals ask of their meter --------------------------------------------------------------------
 
     def _forward_done(self, interval: Interval, outputs: object) -> Observation:
         interval._require(_Stage.FORWARD)
@@ -229,12 +227,10 @@ class PeakMeter:
             interval._refusal = Refusal.DISCARDED
             self._retire(interval)
 
-    # Inside the lock
-    # ----------------------------------------------------------------------------------------------
+    # Inside the lock --------------------------------------------------------------------------------------
 
     def _settle(self, interval: Interval) -> bool:
-        """Make the counter's figures final. False, with the refusal noted, where they could not be
-        believed."""
+        """Make the counter's figures final. False, with the refusal noted, where they cannot be believed."""
         interval._refusal = interval._refusal or self.counter.refusal()
         if interval._refusal is not None:
             return False
@@ -249,14 +245,17 @@ class PeakMeter:
             if outer._thread != interval._thread:
                 interval._flaws[Flaw.OVERLAPPED] = None
         interval.baseline_bytes = self.counter.allocated()
-        self.counter.reset(self)
-        self.resets += 1
-        self._seen_peaks = self.counter.peaks()
+        self._reset()
         if self.counter.allocated() != interval.baseline_bytes or self._seen_peaks[0] != interval.baseline_bytes:
             interval._refusal = Refusal.RESET_CHANGED_LIVE_BYTES
 
-    def _look(self) -> None:
-        """Read the peaks, bank them for every open interval, and notice a reset that was not ours."""
+    def _reset(self) -> None:
+        self.counter.reset(self)
+        self.resets += 1
+        self._seen_peaks = self.counter.peaks()
+
+    def _look(self, *, besides: Collection[Interval] = ()) -> None:
+        """Read the peaks, bank them for the open intervals `besides` some, and notice a reset that was not ours."""
         if not self._seen_peaks:
             return  # nothing was reset yet: the peak belongs to the whole history of the process
         peaks = self.counter.peaks()
@@ -266,7 +265,11 @@ class PeakMeter:
                 interval._flaws[Flaw.FOREIGN_RESET] = None
         self._seen_peaks = peaks
         for interval in self._intervals:
-            interval._banked_peak_bytes = max(interval._banked_peak_bytes, peaks[0])
+            if interval in besides:
+                continue
+            delta_bytes = peaks[0] - interval.baseline_bytes
+            if interval._delta_bytes is None or delta_bytes > interval._delta_bytes:
+                interval._delta_bytes = delta_bytes
 
     def _seal(self, interval: Interval) -> Observation:
         """Take the closing reading of a wave."""
@@ -274,15 +277,14 @@ class PeakMeter:
             self._look()
         if interval._watch is not None and not interval._watch.has_run:
             interval._flaws[Flaw.BACKWARD_NOT_SEEN] = None
-        compute_bytes = interval._banked_peak_bytes - interval.baseline_bytes - interval.wave.output_bytes
-        if interval.grads and compute_bytes <= 0:
+        if interval.grads and (interval._delta_bytes or 0) <= interval.wave.output_bytes:
             interval._flaws[Flaw.ZERO_COMPUTE] = None
         kind = ReadingKind.INTERRUPTED if interval._flaws else ReadingKind.WHOLE_WAVE
         return self._observe(interval, kind, retained_bytes=None)
 
     def _observe(self, interval: Interval, kind: ReadingKind, retained_bytes: int | None) -> Observation:
         """The interval's present figures as an observation, with a reading unless something forbids one."""
-        delta_bytes = interval._banked_peak_bytes - interval.baseline_bytes
+        delta_bytes = interval._delta_bytes or 0
         refusal = interval._refusal
         if refusal is None and delta_bytes < 0:
             refusal = Refusal.PEAK_BELOW_BASELINE
@@ -305,7 +307,7 @@ class PeakMeter:
             flaws=tuple(interval._flaws),
             refusal=refusal,
             baseline_bytes=interval.baseline_bytes,
-            peak_bytes=interval._banked_peak_bytes,
+            peak_bytes=interval.baseline_bytes + delta_bytes,
             retained_bytes=retained_bytes,
         )
 
@@ -323,23 +325,44 @@ class PeakMeter:
         if interval._watch is not None:
             interval._watch.remove()
 
-    # Hooks
-    # --------------------------------------------------------------------------------------------------------
+    # Hooks ------------------------------------------------------------------------------------------------
 
     def _look_during_backward(self) -> None:
-        """A look in mid-air: host-side peaks only, no synchronization, so a later foreign reset has less to
-        hide behind."""
+        """A look in mid-air, so that a later foreign reset has less to hide behind. Peaks are host-side: no wait."""
         with self._lock:
             if self.counter.refusal() is None:
                 self._look()
 
     def _before_optimizer_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        """The first optimizer step inside a wave ends its measured part: optimizer state is no cost of a
-        wave."""
+        """The first optimizer step after backward ends a wave's measured part: optimizer state is no cost of a wave.
+
+        A step before that (a critic's, say) must not end it, or the backward to come would never be measured. It is
+        cut out: the peak before it is banked, the state it leaves behind moves the baseline.
+        """
         with self._lock:
             for interval in self._intervals:
-                if interval._stage is _Stage.CALLER and interval._sealed is None:
+                if interval._stage is not _Stage.CALLER or interval._sealed is not None:
+                    continue
+                if interval._watch is None or interval._watch.has_run:
                     interval._sealed = self._seal(interval)
+                elif self._settle(interval):
+                    self._look()
+                    interval._live_before_step_bytes = self.counter.allocated()
+
+    def _after_optimizer_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        with self._lock:
+            stepped = [interval for interval in self._intervals if interval._live_before_step_bytes is not None]
+            ran_inside = [interval for interval in stepped if interval._watch is not None and interval._watch.has_run]
+            for interval in stepped:
+                before_bytes, interval._live_before_step_bytes = interval._live_before_step_bytes, None
+                interval._flaws[Flaw.STEP_BEFORE_BACKWARD] = None
+                # A step that ran backward itself (a closure) is measured whole: its peak is the wave's.
+                if not ran_inside and self._settle(interval):
+                    assert before_bytes is not None
+                    interval.baseline_bytes += self.counter.allocated() - before_bytes
+            if stepped and not ran_inside and self.counter.refusal() is None:
+                self._look(besides=stepped)
+                self._reset()
 
 
 def _forward_kind(interval: Interval) -> ReadingKind:

@@ -54,6 +54,9 @@ class Flaw(StrEnum):
     BACKWARD_NOT_SEEN = "backward_not_seen"
     """Some output that requires grad did not have its whole graph run before the interval ended."""
 
+    STEP_BEFORE_BACKWARD = "step_before_backward"
+    """An optimizer stepped inside the wave before its backward had run. The step is cut out of the reading."""
+
     ZERO_COMPUTE = "zero_compute"
     """A wave with gradients whose peak is no higher than its outputs: it cannot have run."""
 

@@ -278,6 +278,24 @@ def test_d09_an_exception_in_the_body_keeps_the_forward_and_what_was_reached() -
         assert profile.complete_readings == 0
 
 
+def test_d09_a_critics_step_before_the_actors_backward_does_not_hide_it() -> None:
+    """The critic's optimizer makes 20 GiB of state inside the wave. It is no cost of the wave; the backward is."""
+    with _device() as device:
+        critic = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.0)
+        critic.register_step_pre_hook(lambda *_: device.rise_to(130 * GIB))
+        critic.register_step_post_hook(lambda *_: device.counter.allocate(20 * GIB))
+        interval = device.meter.open(_wave(), grads=True)
+        forward, output = device.forward(interval, 70 * GIB)
+        critic.step()
+        device.backward(output, 115 * GIB)
+        seen = interval.close()
+        assert seen.flaws == (Flaw.STEP_BEFORE_BACKWARD,)
+        assert seen.peak_delta_bytes == 35 * GIB
+        profile = _learn(Profile(), forward, seen)
+        assert profile.complete_readings == 0
+        assert required_bytes(_wave(), profile) >= 35 * GIB
+
+
 def test_d09_out_of_memory_after_admission_keeps_the_forward_alone() -> None:
     with _device() as device:
         interval = device.meter.open(_wave(), grads=True)

@@ -120,7 +120,7 @@ SPOILT: dict[str, tuple[Callable[[Body], None], Flaw]] = {
     "foreign reset before backward": (_foreign_reset_before_backward, Flaw.FOREIGN_RESET),
     "deferred backward": (_deferred_backward, Flaw.BACKWARD_NOT_SEEN),
     "backward of a part": (_backward_of_a_part, Flaw.BACKWARD_NOT_SEEN),
-    "optimizer step before backward": (_step_before_backward, Flaw.BACKWARD_NOT_SEEN),
+    "optimizer step before backward": (_step_before_backward, Flaw.STEP_BEFORE_BACKWARD),
 }
 
 

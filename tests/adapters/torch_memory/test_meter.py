@@ -246,6 +246,46 @@ def test_the_first_optimizer_step_ends_the_measured_part(meter: PeakMeter) -> No
     assert seen.reading.peak_delta_bytes == plain.reading.peak_delta_bytes
 
 
+def test_another_models_step_before_backward_is_cut_out_and_backward_still_measured(meter: PeakMeter) -> None:
+    """A critic's Adam makes its state in the middle of our wave: not ours, but our backward's peak is."""
+    net, critic = Net(), Net(hidden=100 * HIDDEN)
+    _, plain = run_wave(meter, Net(), ROWS)
+    optimizer = torch.optim.Adam(critic.parameters)
+    for weight in critic.parameters:
+        weight.grad = torch.zeros_like(weight)
+    inputs = net.inputs(ROWS)
+    interval = meter.open(wave_of(ROWS, output_bytes=_output_bytes(ROWS)), grads=True)
+    outputs = net(inputs)
+    interval.forward_done(outputs)
+    optimizer.step()
+    assert not interval.is_sealed
+    outputs.sum().backward()
+    del outputs
+    seen = interval.close()
+    assert seen.flaws == (Flaw.STEP_BEFORE_BACKWARD,)
+    assert seen.peak_delta_bytes == plain.peak_delta_bytes
+
+
+def test_a_step_that_runs_backward_itself_keeps_its_peak(meter: PeakMeter) -> None:
+    net = Net()
+    _, plain = run_wave(meter, Net(), ROWS)
+    optimizer = torch.optim.SGD(net.parameters, lr=0.0)
+    inputs = net.inputs(ROWS)
+    interval = meter.open(wave_of(ROWS, output_bytes=_output_bytes(ROWS)), grads=True)
+    outputs = net(inputs)
+    interval.forward_done(outputs)
+
+    def closure() -> float:
+        loss = outputs.sum()
+        loss.backward()
+        return 0.0
+
+    optimizer.step(closure)
+    seen = interval.close()
+    assert seen.flaws == (Flaw.STEP_BEFORE_BACKWARD,)
+    assert seen.peak_delta_bytes >= plain.peak_delta_bytes
+
+
 def test_steps_outside_waves_change_nothing(meter: PeakMeter) -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters, lr=0.1)
@@ -387,12 +427,13 @@ def test_an_error_in_the_body_of_a_meter_gives_the_device_back() -> None:
 
 def test_nothing_is_left_behind_in_autograd_or_optimizers() -> None:
     """After a meter is closed neither its step hook nor its dispatch mode is there."""
-    from torch.optim.optimizer import _global_optimizer_pre_hooks
+    from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-    hooks, modes = len(_global_optimizer_pre_hooks), len(_get_current_dispatch_mode_stack())
+    tables = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+    hooks, modes = [len(table) for table in tables], len(_get_current_dispatch_mode_stack())
     with PeakMeter(StorageCounter()) as meter:
         run_wave(meter, Net(), ROWS)
-        assert len(_global_optimizer_pre_hooks) == hooks + 1
-    assert len(_global_optimizer_pre_hooks) == hooks
+        assert [len(table) for table in tables] == [count + 1 for count in hooks]
+    assert [len(table) for table in tables] == hooks
     assert len(_get_current_dispatch_mode_stack()) == modes
