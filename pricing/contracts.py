@@ -12,6 +12,18 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Final
 
+from pricing.bands import (
+    MOST_BANDS,
+    Anchor,
+    Bands,
+    Cover,
+    FrontierEvidence,
+    broken_evidence,
+    is_covered,
+    joined_cover,
+    observe_bands,
+)
+from pricing.frontier import Bound, bound_bytes, frontier_of, lifted_bytes, needed_bytes, scaled_bytes
 from pricing.law import (
     PACKED,
     UNPACKED_GROWTH,
@@ -214,9 +226,9 @@ def all_readings_term_covers(
 ) -> bool:
     """INV-8, first half: after a reading and any later ones, the all-readings term at its P is at least its compute.
 
-    Premise: `wave.packed_rows` is the reading's.
+    Premise: the reading has rows, and `wave.packed_rows` is its.
     """
-    if wave.packed_rows != reading.packed_rows:
+    if reading.packed_rows == 0 or wave.packed_rows != reading.packed_rows:
         return True
     profile = _observed(observe(before, reading), later)
     return all_readings_bytes(wave, profile, growth) >= reading.compute_bytes
@@ -502,6 +514,124 @@ def _copied_profile(profile: Profile) -> Profile:
     return Profile(**{field.name: getattr(profile, field.name) for field in fields(profile)})
 
 
+# --- the frontier law: one bound, and the minimum of all -------------------------------------------------------------
+
+
+def is_bound(bound: Bound) -> bool:
+    """What every bound that is made from evidence satisfies: its C is at least the credit that its own L and S give."""
+    return (
+        bound.packed_rows >= 1
+        and bound.logical_rows >= 1
+        and minimum(bound.grad_segments, minimum(bound.logical_row_bytes, bound.segment_bytes)) >= 0
+        and bound.compute_bytes
+        >= bound.logical_row_bytes * bound.logical_rows + bound.segment_bytes * bound.grad_segments
+    )
+
+
+def is_cover(cover: Cover) -> bool:
+    """What every cover that is made from readings satisfies: it covers some bytes, in one row at least."""
+    return 1 <= cover.bytes_per_row <= cover.compute_bytes and minimum(cover.logical_rows, cover.grad_segments) >= 0
+
+
+def bound_never_falls(bound: Bound, smaller: Anchor, larger: Anchor) -> bool:
+    """INV-1, INV-2, one bound: more packed rows, logical rows or segments never lower it. (Of the two only P, L, S
+    count.) Premise: `larger` has at least as many of each, and the smaller one row at least."""
+    if not (
+        is_bound(bound)
+        and 1 <= smaller.packed_rows <= larger.packed_rows
+        and 0 <= smaller.logical_rows <= larger.logical_rows
+        and 0 <= smaller.grad_segments <= larger.grad_segments
+    ):
+        return True
+    return bound_bytes(bound, smaller.packed_rows, smaller.logical_rows, smaller.grad_segments) <= bound_bytes(
+        bound, larger.packed_rows, larger.logical_rows, larger.grad_segments
+    )
+
+
+def bound_per_row_never_rises(
+    bound: Bound, packed_rows: int, more_rows: int, logical_rows: int, grad_segments: int
+) -> bool:
+    """U / P never rises with P, before rounding: what the knee of a cover rests on. Premise: 1 <= P <= P'."""
+    if not (is_bound(bound) and 1 <= packed_rows <= more_rows and minimum(logical_rows, grad_segments) >= 0):
+        return True
+    fewer = scaled_bytes(bound, packed_rows, logical_rows, grad_segments)
+    more = scaled_bytes(bound, more_rows, logical_rows, grad_segments)
+    return more * packed_rows <= fewer * more_rows
+
+
+def lifted_bound_covers(bound: Bound, cover: Cover, reading: Anchor) -> bool:
+    """INV-8, one bound: lifted over a cover, it is at least any reading that is within it. Premise: such a reading."""
+    if not (is_bound(bound) and is_cover(cover) and reading.packed_rows >= 1 and is_covered(reading, cover)):
+        return True
+    raised = replace(bound, compute_bytes=lifted_bytes(bound, cover))
+    return (
+        bound_bytes(raised, reading.packed_rows, reading.logical_rows, reading.grad_segments) >= reading.compute_bytes
+    )
+
+
+def lift_is_least(bound: Bound, packed_rows: int, cover: Cover, compute_bytes: int) -> bool:
+    """A lift is no byte more than the knee needs: with the C it names U * Pi reaches the target, with one less not."""
+    if not (is_bound(bound) and packed_rows >= 1):
+        return True
+    needed = needed_bytes(bound, packed_rows, cover, compute_bytes)
+    target = compute_bytes * bound.packed_rows
+    at, below = replace(bound, compute_bytes=needed), replace(bound, compute_bytes=needed - 1)
+    return (
+        scaled_bytes(at, packed_rows, cover.logical_rows, cover.grad_segments) >= target
+        and scaled_bytes(below, packed_rows, cover.logical_rows, cover.grad_segments) < target
+    )
+
+
+def joined_cover_covers_both(one: Cover, other: Cover, reading: Anchor) -> bool:
+    """INV-8, INV-9: what either cover covers, the joined one does."""
+    within = is_covered(reading, one) or is_covered(reading, other)
+    return not within or is_covered(reading, joined_cover(one, other))
+
+
+def wider_cover_never_lowers_a_lift(bound: Bound, one: Cover, other: Cover) -> bool:
+    """INV-9 among bands: one more reading, joined into a cover, never lowers what a bound is lifted to.
+
+    Premise: covers of something.
+    """
+    if not (is_bound(bound) and is_cover(one) and is_cover(other)):
+        return True
+    return lifted_bytes(bound, one) <= lifted_bytes(bound, joined_cover(one, other))
+
+
+def frontier_is_the_minimum(
+    bands: Bands, charge_bytes: int | None, segment_bytes: int, packed_rows: int, logical_rows: int, grad_segments: int
+) -> bool:
+    """What a price looks at gives the minimum over all bounds. Premise: there is one, and P >= 1."""
+    frontier = frontier_of(bands, charge_bytes, segment_bytes)
+    if not frontier.bounds or packed_rows < 1:
+        return True
+    everywhere = min(bound_bytes(bound, packed_rows, logical_rows, grad_segments) for bound in frontier.bounds)
+    return frontier.least(packed_rows, logical_rows, grad_segments)[0] == everywhere
+
+
+def evidence_stays_reachable(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) -> bool:
+    """The inductive invariant of the frontier law's evidence, and the bound on how much of it there is."""
+    after = observe_bands(evidence, reading, seed_seen)
+    return broken_evidence(after) is None and max(len(after.peak), len(after.retained)) <= MOST_BANDS
+
+
+def incomplete_reading_never_moves_a_bound(evidence: FrontierEvidence, reading: Reading) -> bool:
+    """INV-9 among bands: an incomplete reading leaves every anchor of a peak as it was. Premise: it is incomplete."""
+    if reading.is_complete:
+        return True
+    return _anchors(observe_bands(evidence, reading, True).peak) == _anchors(evidence.peak)
+
+
+def _anchors(bands: Bands) -> list[Anchor]:
+    return [band.anchor for band in bands if band.anchor is not None]
+
+
+def evidence_does_not_depend_on_order(evidence: FrontierEvidence, first: Reading, second: Reading) -> bool:
+    """INV-10: two readings leave the same evidence in either order."""
+    one_way = observe_bands(observe_bands(evidence, first, True), second, True)
+    return one_way == observe_bands(observe_bands(evidence, second, True), first, True)
+
+
 # --- registry --------------------------------------------------------------------------------------------------------
 
 
@@ -518,8 +648,8 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
     {
         "INV-1": Invariant(
             statement="required never falls as packed rows grow, packed-priced or not",
-            predicates=(price_never_falls_with_packed_rows, price_never_falls),
-            functions=("law.required_bytes", "law.sharing_rows"),
+            predicates=(price_never_falls_with_packed_rows, price_never_falls, bound_never_falls),
+            functions=("law.required_bytes", "law.sharing_rows", "frontier.bound_bytes"),
         ),
         "INV-2": Invariant(
             statement="required never falls as logical rows, segments, outputs or the floor grow",
@@ -530,8 +660,10 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
                 price_never_falls_with_floor,
                 charges_are_exact,
                 price_never_falls,
+                bound_never_falls,
+                frontier_is_the_minimum,
             ),
-            functions=("law.required_bytes", "law.charge_bytes"),
+            functions=("law.required_bytes", "law.charge_bytes", "frontier.scaled_bytes"),
         ),
         "INV-3": Invariant(
             statement="price(full sharing, 0 segments) <= price(any layout) <= price(no sharing, 2 segments a request)",
@@ -560,8 +692,15 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
         ),
         "INV-8": Invariant(
             statement="every reading is covered by the all-readings term, every one after the seed by the final price",
-            predicates=(all_readings_term_covers, later_reading_stays_covered, coverage_is_tight),
-            functions=("profile.observe", "law.all_readings_bytes", "law.warm_bytes"),
+            predicates=(
+                all_readings_term_covers,
+                later_reading_stays_covered,
+                coverage_is_tight,
+                bound_per_row_never_rises,
+                lifted_bound_covers,
+                joined_cover_covers_both,
+            ),
+            functions=("profile.observe", "law.all_readings_bytes", "law.warm_bytes", "frontier.lifted_bytes"),
         ),
         "INV-9": Invariant(
             statement="learning only ratchets; incomplete readings never complete a fit and never lower a price",
@@ -572,13 +711,17 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
                 second_complete_reading_makes_the_warm_fit,
                 incomplete_reading_never_completes,
                 incomplete_reading_never_lowers,
+                evidence_stays_reachable,
+                incomplete_reading_never_moves_a_bound,
+                wider_cover_never_lowers_a_lift,
+                lift_is_least,
             ),
-            functions=("profile.observe", "quantities.more_sharing"),
+            functions=("profile.observe", "quantities.more_sharing", "bands.observe_bands"),
         ),
         "INV-10": Invariant(
             statement="after the seed the profile does not depend on the order of readings",
-            predicates=(order_does_not_matter,),
-            functions=("profile.observe",),
+            predicates=(order_does_not_matter, evidence_does_not_depend_on_order),
+            functions=("profile.observe", "bands.observe_bands"),
         ),
         "INV-11": Invariant(
             statement="retained is never above required, and equal to it outside either window",
