@@ -124,12 +124,14 @@ def _column(field: str, values: Any) -> Int64:
     column = numpy.atleast_1d(numpy.asarray(values))
     if column.ndim != 1:
         raise QuantityError(field, column.shape, "must have one dimension")
+    if column.size == 0:
+        return numpy.empty(0, dtype=numpy.int64)
     if column.dtype == object:
         for value in column.tolist():
             require_count(field, value)
     elif column.dtype.kind not in "iu":
         raise QuantityError(field, str(column.dtype), "must be an integer array")
-    if column.size and (int(column.min()) < 0 or int(column.max()) > MAX_QUANTITY):
+    if int(column.min()) < 0 or int(column.max()) > MAX_QUANTITY:
         raise QuantityError(field, (int(column.min()), int(column.max())), f"must lie in 0 to {MAX_QUANTITY}")
     return column.astype(numpy.int64, copy=False)
 

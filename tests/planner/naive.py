@@ -1,4 +1,4 @@
-"""The planner's naive model: prefixes in sets, every width priced, every cut tried. Slow, and plain enough to be right."""
+"""The planner's naive model: prefixes in sets, every width priced. Slow, and plain enough to be right."""
 
 from __future__ import annotations
 
@@ -159,7 +159,9 @@ items = st.lists(st.lists(plan_requests, max_size=3), max_size=8)
 training_items = st.lists(st.lists(training_requests, min_size=1, max_size=3), min_size=1, max_size=8)
 
 
-def learned(*, rows: int, sharing: int = 1, bytes_per_row: int = 1_000, waves: int = 2, retained: bool = True) -> Profile:
+def learned(
+    *, rows: int, sharing: int = 1, bytes_per_row: int = 1_000, waves: int = 2, retained: bool = True
+) -> Profile:
     """A profile of `waves` whole waves, each with its forward reading first."""
     profile = Profile()
     for _ in range(waves):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -89,7 +90,7 @@ def test_growing_the_curve_in_steps_changes_nothing(items: Items, data: st.DataO
 def test_no_quantity_falls_with_width(items: Items) -> None:
     curve = Curve(Batch(items), 0)
     shapes = [curve.shape(width) for width in range(1, curve.limit + 1)]
-    for narrow, wide in zip(shapes, shapes[1:], strict=False):
+    for narrow, wide in itertools.pairwise(shapes):
         for field in ("packed_rows", "shared_rows", "unshared_rows", "logical_rows", "grad_segments", "segments"):
             assert getattr(narrow, field) <= getattr(wide, field), field
 
