@@ -39,7 +39,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/mypy
 
 deep: $(ENVIRONMENT)
-	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/properties -p no:timeout
+	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -p no:timeout
 
 bench: $(ENVIRONMENT)
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json

@@ -1,4 +1,4 @@
-"""Generates `traceability.md`: invariant -> function -> contract -> property -> proof -> mistakes caught -> regressions.
+"""Generates `traceability.md`: invariant, function, contract, property, proof, mistakes caught, regressions.
 
     python -m spec.traceability            writes the table
     python -m spec.traceability --check    exits 1 if the table on disk is not what the code says
