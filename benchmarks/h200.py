@@ -29,6 +29,13 @@ def table(family: str) -> tuple[str, ...]:
     return ("-m", "benchmarks.controlled_table", "--family", family, "--seconds", "90", "--out", f"WORK/controlled-{family}.jsonl")
 
 
+def soak(law: str, waves: int, seconds: int) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.soak", "--gib", "8", "--waves", str(waves), "--law", law, "--seconds", str(seconds),
+        "--out", f"WORK/soak-{law}.jsonl",
+    )  # fmt: skip
+
+
 PARTS: dict[str, list[list[tuple[str, ...]]]] = {
     "first": [
         [
@@ -46,6 +53,16 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
             trace("many", 60),
         ],
         [trace("deep", 70), trace("imbalance", 70), trace("saver", 50), trace("alternate", 70)],
+    ],
+    "second": [
+        [("-m", "benchmarks.overhead", "--seconds", "60", "--out", "WORK/overhead.jsonl")],
+        [
+            soak("warm", 300, 400),
+            soak("frontier", 100, 300),
+            soak("packed", 100, 300),
+            soak("logical", 100, 300),
+            (*PYTEST, "tests/cuda/test_waves.py"),
+        ],
     ],
 }
 
