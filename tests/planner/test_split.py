@@ -166,7 +166,7 @@ def test_retained_lower_bound_is_one_for_every_layout(profile: Profile, law: Law
 
 
 def test_retained_at_full_sharing_is_no_lower_bound() -> None:
-    """The window crossing: at full sharing the wave lies outside the sharing window and counts as keeping everything."""
+    """The window crossing: fully shared, the wave lies outside the sharing window and counts as keeping everything."""
     profile = learned(rows=1_000, sharing=1)
     full = Wave(
         packed_rows=100,
