@@ -40,7 +40,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWave:
-    """One wave that a rank's planner picked and the machine ran. `peak_bytes` is what the machine then reached."""
+    """One wave that a rank's planner picked and the machine ran. `peak_bytes` is what the machine then reached.
+
+    `planning_seconds` is CPU time of the planning thread: what else the computer does is not in it.
+    """
 
     start: int
     width: int
@@ -64,9 +67,9 @@ def run_batch(
     waves = [] if waves is None else waves
     start = 0
     while start < len(items):
-        began = time.perf_counter()
+        began = time.thread_time()
         candidate = rank._select_next_micro_batch(items, start)
-        seconds = time.perf_counter() - began
+        seconds = time.thread_time() - began
         width = candidate.stats_global_count
         peak = _run(rank, candidate, machine, cold=cold and start == 0)
         rank._last_global_micro_batch_size = max(rank._last_global_micro_batch_size or 0, width)
@@ -139,7 +142,7 @@ class Scenario:
 
 
 def random_scenario(seed: int) -> Scenario:
-    """Up to 12 prompts with up to 12 rollouts, budgets from half a thousand rows to 64 thousand. The same for
+    """Up to 12 prompts with up to 12 rollouts, budgets of a thousand rows to 128 thousand. The same for
     the same seed.
     """
     draw = random.Random(seed)
@@ -152,11 +155,11 @@ def random_scenario(seed: int) -> Scenario:
         row_bytes=draw.choice((10_000, 150_000, 450_000)),
         logical_row_bytes=draw.choice((0, 2_000, 6_000)),
         fixed_bytes=draw.choice((0, 64 * MIB, 900 * MIB)),
-        cold_bytes=draw.choice((0, 2 * GIB)),
+        cold_bytes=draw.choice((0, 0, 256 * MIB, 2 * GIB)),
         caller_percent=draw.randint(100, 130),
         kept_percent=draw.choice((10, 60)),
     )
-    budget = machine.fixed_bytes + int(machine.row_bytes * 1_000 * 2 ** draw.uniform(-1, 6))
+    budget = machine.fixed_bytes + int(machine.row_bytes * 1_000 * 2 ** draw.uniform(0, 7))
     return Scenario(items=items, machine=machine, budget_bytes=budget)
 
 
