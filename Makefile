@@ -41,8 +41,16 @@ lint: $(ENVIRONMENT)
 deep: $(ENVIRONMENT)
 	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -p no:timeout
 
+prove: $(ENVIRONMENT)
+	$(BIN)/python -m proofs
+
 bench: $(ENVIRONMENT)
+	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
+	$(BIN)/python -m benchmarks.plan --json > benchmarks/results/plan.json
+
+demo: $(ENVIRONMENT)
+	$(BIN)/python -m adapters.trainer_rank.demo
 
 figures: $(ENVIRONMENT)
 	mkdir -p docs

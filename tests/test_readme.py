@@ -1,0 +1,85 @@
+"""What the documents say can be run as written."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import pricing
+from pricing.backtest import Order, backtest
+from pricing.cli.app import pricing as command_line
+from pricing.trace import read_trace
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+TRACES = {
+    name: read_trace(ROOT / "spec" / "evidence" / "h200" / f"{name}-1.jsonl") for name in ("dense", "moe", "gdn_moe")
+}
+
+
+def test_the_python_of_the_readme_runs_as_shown() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+
+    assert tried >= 6 and failed == 0
+
+
+def test_the_example_of_the_package_runs_as_shown() -> None:
+    failed, tried = doctest.testmod(pricing)
+
+    assert tried >= 4 and failed == 0
+
+
+@pytest.mark.parametrize("law", pricing.LAWS)
+def test_the_table_of_the_readme_is_what_the_backtest_says(law: str) -> None:
+    row = re.search(rf"^\| `{law}`.*$", README, re.MULTILINE)
+    assert row, f"no row for {law}"
+    scores = [backtest(name, waves, pricing.LAWS[law], skip=3).score for name, waves in TRACES.items()]
+    medians = [f"+{float(100 * score.over_median):.0f} %" for score in scores if score.over_median is not None]
+
+    assert [cell.strip() for cell in row[0].split("|")[2:-1]] == [*medians, str(sum(score.under for score in scores))]
+
+
+def test_the_number_of_waves_that_fall_short_in_descending_order_is_as_said() -> None:
+    under = {
+        backtest(name, waves, pricing.LAWS[law], skip=1, order=Order.DESCENDING).score.under
+        for name, waves in TRACES.items()
+        for law in ("packed", "warm")
+    }
+
+    assert f"{min(under)} or {max(under)} times a trace" in README
+
+
+@pytest.mark.parametrize("line", re.findall(r"^    (pricing .*)$", README, re.MULTILINE))
+def test_the_commands_of_the_readme_exist(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is run, in order, with its own file names, from a folder that has the evidence."""
+    (tmp_path / "spec").symlink_to(ROOT / "spec")
+    monkeypatch.chdir(tmp_path)
+    lines = re.findall(r"^    (pricing .*)$", README, re.MULTILINE)
+    for earlier in lines[: lines.index(line) + 1]:
+        arguments = earlier.split("#")[0].split()[1:]
+        expanded = [
+            path for text in arguments for path in (sorted(map(str, Path().glob(text))) if "*" in text else [text])
+        ]
+        result = CliRunner().invoke(command_line, expanded)
+        assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "spec/evidence/README.md", "tests/data/peer/README.md"]
+)
+def test_links_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_makefile_has_every_target_that_the_readme_names() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    named = set(re.findall(r"(?:`|^    )make ([a-z-]+)", README, re.MULTILINE))
+
+    assert {"run", "test"} <= named <= targets
