@@ -1,6 +1,7 @@
 """How long planning takes: the tree and the curve, a whole batch, one price.
 
     python benchmarks/plan.py [--prompts 64 --rollouts 16 --prompt 1024 --completion 256:1024 --seed 7] [--json]
+        [--output FILE]
 
 One thread, best of repeats, tokens already in arrays. `tree_ms`: prefix trees and the curve over every width.
 `plan_ms`: the whole batch to waves, trees included. `scalar_ns` and `vector_ns`: one price by `required_bytes`, and
@@ -38,6 +39,7 @@ from pricing.profile import Profile, observe
 from pricing.quantities import GIB
 from pricing.reading import Reading, ReadingKind
 from pricing.requests import ONE_LAYER_FULL, RequestSpec, Signature, Workload
+from pricing.strict_json import write_text_atomically
 from pricing.vectorized import required_bytes_array
 from pricing.wave import Wave
 
@@ -286,6 +288,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-scaling", action="store_true", help="leave out the scaling series (it needs 250 MB)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--output", metavar="FILE", help="write the JSON there as well")
     options = parser.parse_args()
     size = Size(
         prompts=options.prompts,
@@ -305,7 +308,10 @@ def main() -> None:
         "scaling": [] if options.no_scaling else measure_scaling(size, max(2, options.repeats // 2)),
         "peer": measure_peer(size) or {"measured": "recorded at 64 x 16, not in this run", **RECORDED_PEER},
     }
-    print(json.dumps(report, indent=2) if options.json else as_text(report))
+    document = json.dumps(report, indent=2)
+    if options.output is not None:
+        write_text_atomically(options.output, document + "\n")
+    print(document if options.json else as_text(report))
 
 
 def as_text(report: dict[str, Any]) -> str:

@@ -12,6 +12,24 @@ in the way and no complete reading after the seed supports it, or only trust gro
 tried.
 
 What was priced is what runs: `WavePlan.layout` gives the layout, and its rows are the shape that was priced.
+
+>>> from pricing import Profile, Reading, RequestSpec, observe
+>>> from pricing.plan import Batch, PlanRequest, plan_wave
+>>> prompt = list(range(1_000))
+>>> rollouts = [prompt + [9_000 + number] * 200 for number in range(8)]
+>>> spec = RequestSpec(input_shape=(1_200,), target_shape=(1_200,))
+>>> batch = Batch([[PlanRequest(tokens=tokens, spec=spec, output_bytes=4_800)] for tokens in rollouts])
+>>> cold = plan_wave(batch, profiles={}, available_bytes=1 << 30)
+>>> cold.verdict.value, cold.width
+('cold_start', 1)
+>>> reading = Reading(packed_rows=1_200, logical_rows=1_200, grad_segments=1, output_bytes=4_800,
+...     peak_delta_bytes=400_000_000)
+>>> profiles = {cold.signature: observe(Profile(), reading)}
+>>> warm = plan_wave(batch, start=cold.next_start, profiles=profiles, available_bytes=1 << 30)
+>>> warm.verdict.value, warm.width, warm.wave.packed_rows, warm.wave.logical_rows, warm.price.binding_term
+('run', 7, 2400, 8400, 'all_readings')
+>>> warm.layout(batch).packed_rows
+2400
 """
 
 from __future__ import annotations

@@ -95,6 +95,7 @@ def test_no_quantity_falls_with_width(items: Items) -> None:
             assert getattr(narrow, field) <= getattr(wide, field), field
 
 
+@pytest.mark.invariant("INV-3")
 @given(items=training_items, law=st.sampled_from(list(LAWS.values())), data=st.data())
 def test_any_layout_is_priced_between_full_sharing_and_none(items: Items, law: object, data: st.DataObject) -> None:
     """A layout that shares some prefixes: rows between the two counts, at most two segments a request (INV-3)."""
@@ -115,6 +116,7 @@ def test_any_layout_is_priced_between_full_sharing_and_none(items: Items, law: o
     assert shape.grad_segments < 2 * len(batch.requests)
 
 
+@pytest.mark.invariant("INV-13")
 def test_inactive_requests_are_invisible() -> None:
     active = [[plan_request([0, 1])], [plan_request([0, 2])]]
     idle = plan_request([2, 2, 2], active=False, slot="other", grads=False)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,6 +139,7 @@ def test_a_cut_has_the_least_largest_part_of_all_contiguous_cuts(items: Items, p
     assert largest(found) == fewest
 
 
+@pytest.mark.invariant("INV-11")
 @given(profile=reachable_profiles(), law=st.sampled_from(list(LAWS.values())), data=st.data())
 def test_retained_lower_bound_is_one_for_every_layout(profile: Profile, law: Law, data: st.DataObject) -> None:
     """Layouts of one wave: more rows than at full sharing, any segments. Retained at full sharing may be above some."""

@@ -64,6 +64,7 @@ def candidate_columns(draw: st.DrawFn, largest: int) -> dict[str, list[int]]:
     return columns
 
 
+@pytest.mark.invariant("INV-14")
 @given(
     columns=candidate_columns(10**6),
     workload=workloads(),

@@ -88,6 +88,7 @@ def test_every_request_is_in_exactly_one_wave_in_order(
     assert (plan.stopped is not None) == (plan.unplanned_items > 0)
 
 
+@pytest.mark.invariant("INV-1", "INV-2")
 @given(items=items, law=laws, setting=settings, budget=budgets, data=st.data())
 def test_within_a_regime_feasibility_is_monotone(
     items: Items, law: Law, setting: Setting, budget: int, data: st.DataObject
@@ -105,6 +106,7 @@ def test_within_a_regime_feasibility_is_monotone(
                 assert one.fits or not other.fits
 
 
+@pytest.mark.invariant("INV-14")
 @given(items=items, law=laws, budget=budgets, data=st.data())
 def test_every_tried_width_replays_from_its_own_record(
     items: Items, law: Law, budget: int, data: st.DataObject

@@ -115,6 +115,7 @@ class TestD01TinyWarmUp:
         assert verdicts == [Verdict.RUN, Verdict.PROBE]
 
 
+@pytest.mark.invariant("INV-4")
 class TestD02FirstSharedBatch:
     """21 branches of one prompt after an unshared calibration: 16,205 packed rows of 109,065."""
 
@@ -157,6 +158,7 @@ class TestD02FirstSharedBatch:
         assert sum(rows) == 16_205 + 4_643 and max(rows) < 10_800
 
 
+@pytest.mark.invariant("INV-11")
 class TestD11RetainedShare:
     """Forward peak 60 GiB, retained 30, backward peak 100; halves cost 1.1 * (30 + (100 - 30) / 2) = 71.5 GiB."""
 
@@ -194,6 +196,7 @@ class TestD11RetainedShare:
         assert before == after
 
 
+@pytest.mark.invariant("INV-1", "INV-2")
 class TestD13OneTokenMore:
     """A refusal must not turn into an admission one token later, at any window."""
 
@@ -216,6 +219,7 @@ class TestD13OneTokenMore:
         assert prices == sorted(prices)
 
 
+@pytest.mark.invariant("INV-13")
 class TestD14InactiveRequests:
     """8 tokens of real work cost the same beside an inactive request of 8,001."""
 
@@ -283,6 +287,7 @@ class TestD19CachedIsNotFree:
         assert judge(0, Budget(free_bytes=int(2.82 * GIB), reserve_bytes=int(6.03 * GIB))) is BudgetVerdict.REFUSE
 
 
+@pytest.mark.invariant("INV-3")
 class TestD22PlanThatRan:
     """Cost-optimal rows (41, 82, 43) break a bisection; full-sharing rows (41, 42, 43) do not, and are what runs."""
 
