@@ -214,7 +214,7 @@ def plan_wave(
     start: int = 0,
     profiles: Mapping[Signature, Profile],
     available_bytes: int,
-    setting: Setting | None = None,
+    setting: Setting | Callable[[], Setting] | None = None,
     law: Law = DEFAULT_LAW,
     safety: Safety = DEFAULT_SAFETY,
     quorum: Quorum = SINGLE_PROCESS,
@@ -224,9 +224,10 @@ def plan_wave(
     """The next wave from item `start` on.
 
     available_bytes: this rank's budget (`Budget.available_bytes`); negative refuses everything. profiles: missing means
-    cold. probed: signatures that had their probe. measured_splits: measured peaks of splits that ran, in bytes.
-    On every rank this makes the collectives that `pricing.quorum` lists. Raises `PeerPlanningError` where another
-    rank's planning raised, and this rank's own error after telling the others.
+    cold. setting: may be a function that reads the live model; what it raises then reaches every rank. probed:
+    signatures that had their probe. measured_splits: measured peaks of splits that ran, in bytes. On every rank this
+    makes the collectives that `pricing.quorum` lists. Raises `PeerPlanningError` where another rank's planning
+    raised, and this rank's own error after telling the others.
     """
 
     def judge() -> _Judge:
@@ -235,7 +236,7 @@ def plan_wave(
             start=start,
             profiles=profiles,
             available_bytes=available_bytes,
-            setting=setting if setting is not None else Setting(),
+            setting=setting() if callable(setting) else setting or Setting(),
             law=law,
             safety=safety,
             probed=probed,

@@ -278,6 +278,7 @@ def _wave_to_json(wave: WavePlan) -> dict[str, object]:
         **_rows_to_json(wave),
         "required_bytes": wave.required_bytes,
         "headroom_bytes": wave.headroom_bytes,
+        "binding_term": wave.price.binding_term,
         "price": price_to_json(wave.price) | price_parts_to_json(wave.price),
         "tried": [_tried_to_json(tried) for tried in wave.tried],
         "rungs": [_rung_to_json(rung) for rung in wave.rungs],
@@ -291,6 +292,7 @@ def _rows_to_json(wave: WavePlan) -> dict[str, object]:
         "packed_rows": wave.wave.packed_rows,
         "logical_rows": wave.wave.logical_rows,
         "unshared_rows": wave.shape.unshared_rows,
+        "sharing": round(wave.wave.logical_rows / wave.wave.packed_rows, 4) if wave.wave.packed_rows else None,
         "grad_segments": wave.wave.grad_segments,
     }
 

@@ -79,7 +79,7 @@ def plan_ranks(
     budgets: Sequence[int],
     *,
     starts: Sequence[int] | None = None,
-    settings: Sequence[Setting] | None = None,
+    settings: Sequence[Setting | Callable[[], Setting]] | None = None,
     profiles: Sequence[Mapping[Signature, Profile]] | None = None,
 ) -> tuple[list[Any], list[list[str]]]:
     """One wave on every rank; plans or errors, and the collectives each rank made."""
@@ -159,6 +159,16 @@ def broken_when_split(shape: Any, cold: bool) -> int:
 def test_an_error_on_one_rank_reaches_all_as_an_error() -> None:
     plans, calls = plan_ranks([SMALL] * 3, [GIB] * 3, settings=[Setting(), Setting(floor_bytes=broken), Setting()])
     assert [type(plan) for plan in plans] == [PeerPlanningError, PlanningBroke, PeerPlanningError]
+    assert calls[0] == ["min"]
+
+
+def unreadable_model() -> Setting:
+    raise PlanningBroke("the decoder says nothing of recompute")
+
+
+def test_a_model_that_cannot_be_read_reaches_all_as_an_error() -> None:
+    plans, calls = plan_ranks([SMALL] * 2, [GIB] * 2, settings=[Setting, unreadable_model])
+    assert [type(plan) for plan in plans] == [PeerPlanningError, PlanningBroke]
     assert calls[0] == ["min"]
 
 
