@@ -65,6 +65,17 @@ def test_a_graph_that_did_not_run_through_is_not_seen(run: Callable[[Graph], Any
     assert not graph.watch.has_run
 
 
+def test_an_output_that_only_shares_what_another_ran_is_not_seen() -> None:
+    """Both outputs hang on one trunk: running one runs every node next to a leaf, yet not the other's own."""
+    trunk = torch.ones(2, requires_grad=True) * 2
+    first, second = trunk * 3, trunk * 4
+    watch = BackwardWatch([first, second], lambda: None)
+    first.sum().backward(retain_graph=True)
+    assert not watch.has_run
+    second.sum().backward()
+    assert watch.has_run
+
+
 def test_backward_that_raises_on_the_way_is_not_seen() -> None:
     graph = Graph()
 

@@ -91,6 +91,7 @@ def test_a_forward_with_gradients_is_never_complete(meter: PeakMeter) -> None:
     interval = meter.open(wave_of(ROWS), grads=True, role=Role.FORWARD)
     seen = interval.forward_done(Net()(torch.ones(ROWS, WIDTH)))
     assert seen.reading is not None
+    assert not seen.reading.closes_wave
     assert not seen.reading.is_complete
 
 
