@@ -4,43 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from pricing.cli.options import json_option, law_option, profile_option, safety_option, signature_option
 from pricing.cli.output import console, emit_json, gib_text, price_parts_to_json, price_to_json
-from pricing.cli.price import EXAMPLE, priced_wave
-from pricing.cli.wave_input import WAVE_HELP, wave_options
-from pricing.law import Law, Price
+from pricing.cli.price import priced_verb
+from pricing.law import Price
+from pricing.laws import find_law
 from pricing.profile import Profile
 from pricing.profile_file import profile_to_json
-from pricing.quantities import LOGICAL_ROW_BYTES, Safety
+from pricing.quantities import LOGICAL_ROW_BYTES
 from pricing.wave import Wave
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-@click.command(
+@priced_verb(
     "explain",
-    help="Price one WAVE and say where each byte of the price comes from, which term decided, and why packed\n"
-    "pricing was or was not eligible.\n\nExample:\n" + EXAMPLE.format(verb="explain") + WAVE_HELP,
+    "Price one WAVE and say where each byte of the price comes from, which term decided, and why packed pricing was or "
+    "was not eligible.",
 )
-@wave_options
-@profile_option(required=False)
-@signature_option
-@law_option
-@safety_option
-@json_option
-def command(
-    wave_path: str | None,
-    profile_path: str | None,
-    signature: str | None,
-    law: Law,
-    safety: Safety,
-    as_json: bool,
-    **options: object,
-) -> None:
-    wave, profile, priced = priced_wave(wave_path, options, profile_path, signature, law, safety)
+def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     if as_json:
         emit_json(
             {
@@ -56,13 +38,14 @@ def command(
     spoken = console()
     spoken.print(f"[bold]{gib_text(priced.required_bytes)}[/] required ({priced.required_bytes:,} bytes)")
     spoken.print(_parts_table(wave, priced))
-    spoken.print(f"Law {law.name}: {law.summary}.")
-    spoken.print(f"Decided by: {priced.binding_term}.")
+    spoken.print(f"Law {priced.law}: {find_law(priced.law).summary}.")
+    spoken.print(f"Decided by: {priced.binding_term}.", markup=False)
     spoken.print(_eligibility_text(priced))
     spoken.print(_profile_text(profile))
 
 
 def _parts_table(wave: Wave, priced: Price) -> Table:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -70,21 +53,33 @@ def _parts_table(wave: Wave, priced: Price) -> Table:
         table.add_column(heading, justify="right" if justify == "right" else "left")
 
     def row(name: str, byte_count: int, how: str = "") -> None:
-        table.add_row(name, f"{byte_count:,}", gib_text(byte_count), how)
+        table.add_row(escape(name), f"{byte_count:,}", gib_text(byte_count), how)
 
     row("outputs", priced.output_bytes)
     for term in priced.terms:
         chosen = " <- least" if len(priced.terms) > 1 and str(term.binding) == priced.binding_term else ""
         row(f"model, {term.binding}", term.model_bytes, f"{term.bytes_per_row:,} B x {term.rows:,} rows{chosen}")
     if priced.terms and priced.packed_priced:
-        row("logical rows", priced.logical_charge_bytes, f"{LOGICAL_ROW_BYTES:,} B x {wave.logical_rows:,}")
-        how = f"{wave.segment_state_bytes:,} B x {wave.grad_segments:,}"
-        row("segments", priced.segment_charge_bytes, how)
+        row(
+            "logical rows",
+            priced.logical_charge_bytes,
+            _charge_text(priced.logical_charge_bytes, LOGICAL_ROW_BYTES, wave.logical_rows),
+        )
+        row(
+            "segments",
+            priced.segment_charge_bytes,
+            _charge_text(priced.segment_charge_bytes, wave.segment_state_bytes, wave.grad_segments),
+        )
     row("floor", priced.floor_bytes, "at least this much compute")
     row("compute", priced.compute_bytes, "max(floor, least model + charges)")
     row("required", priced.required_bytes, f"ceil({priced.safety} x (outputs + compute))")
     row("retained after forward", priced.retained_bytes)
     return table
+
+
+def _charge_text(charge_bytes: int, each_bytes: int, count: int) -> str:
+    """A charge as a product, where it is one: a law may charge only what lies beyond its evidence."""
+    return f"{each_bytes:,} B x {count:,}" if charge_bytes == each_bytes * count else "what lies beyond the evidence"
 
 
 def _eligibility_text(priced: Price) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import click
 
 from pricing.cli.options import json_option, law_option, profile_option, safety_option, signature_option
@@ -13,52 +16,50 @@ from pricing.profile_file import load_profile
 from pricing.quantities import Safety
 from pricing.wave import Wave
 
-EXAMPLE = """
+EXAMPLE: Final = """
 \b
     pricing learn spec/evidence/h200/dense-1.jsonl -o profile.json
     pricing {verb} --profile profile.json --packed-rows 16205 --logical-rows 109065
 """
 
+Report = Callable[[Wave, Profile, Price, bool], None]
+"""What a verb does with the wave, the profile, the price, and whether JSON was asked for."""
 
-@click.command(
-    "price",
-    help="Price one WAVE by a profile: the peak above its baseline that it is expected to need.\n\nExample:\n"
-    + EXAMPLE.format(verb="price")
-    + WAVE_HELP,
-)
-@wave_options
-@profile_option(required=False)
-@signature_option
-@law_option
-@safety_option
-@json_option
-def command(
-    wave_path: str | None,
-    profile_path: str | None,
-    signature: str | None,
-    law: Law,
-    safety: Safety,
-    as_json: bool,
-    **options: object,
-) -> None:
-    _, _, priced = priced_wave(wave_path, options, profile_path, signature, law, safety)
+
+def priced_verb(name: str, summary: str) -> Callable[[Report], click.Command]:
+    """A verb that prices a wave by a profile; what it then says is the decorated function's part."""
+
+    def verb(report: Report) -> click.Command:
+        @click.command(name, help=f"{summary}\n\nExample:\n{EXAMPLE.format(verb=name)}{WAVE_HELP}")
+        @wave_options
+        @profile_option(required=False)
+        @signature_option
+        @law_option
+        @safety_option
+        @json_option
+        def command(
+            wave_path: str | None,
+            profile_path: str | None,
+            signature: str | None,
+            law: Law,
+            safety: Safety,
+            as_json: bool,
+            **options: object,
+        ) -> None:
+            wave = read_wave(wave_path, options)
+            profile = Profile() if profile_path is None else load_profile(profile_path, signature)
+            report(wave, profile, price(wave, profile, law, safety), as_json)
+
+        return command
+
+    return verb
+
+
+@priced_verb("price", "Price one WAVE by a profile: the peak above its baseline that it is expected to need.")
+def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     if as_json:
         emit_json(price_to_json(priced))
         return
     click.echo(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), bound by {priced.binding_term}")
-    if profile_path is None:
-        click.echo("Priced cold: no profile was given, so outputs and the floor are all there is.", err=True)
-
-
-def priced_wave(
-    wave_path: str | None,
-    options: dict[str, object],
-    profile_path: str | None,
-    signature: str | None,
-    law: Law,
-    safety: Safety,
-) -> tuple[Wave, Profile, Price]:
-    """What `price` and `explain` share: the wave, the profile and the price."""
-    wave = read_wave(wave_path, options)
-    profile = Profile() if profile_path is None else load_profile(profile_path, signature)
-    return wave, profile, price(wave, profile, law, safety)
+    if profile.is_empty:
+        click.echo("Priced cold: nothing was learned yet, so outputs and the floor are all there is.", err=True)

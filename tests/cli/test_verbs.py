@@ -172,7 +172,7 @@ def test_without_a_profile_the_price_is_cold_and_says_so() -> None:
     result = done("price", *ROWS, "--output-bytes", "1000")
 
     assert result.stdout.startswith("1100 bytes") and "cold" in result.stdout
-    assert "no profile was given" in result.stderr
+    assert "nothing was learned yet" in result.stderr
     assert document("explain", *ROWS)["binding_term"] == "cold"
     assert Profile().is_empty
 

@@ -9,7 +9,6 @@ that cannot be read as what it should be.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -18,43 +17,33 @@ from pricing.errors import FileFormatError, PricingError
 from pricing.strict_json import Fields, read_json_lines
 from tests.differential.comparison import Comparison
 from tests.differential.kernel_formats import compare_history, compare_request_mix
+from tests.differential.planner_formats import compare_prefix_tree, compare_width_search
 
 Compare = Callable[[Fields, Comparison], None]
 
 SHOWN_DIFFERENCES: Final = 20
 
-PLANNER_MODULE: Final = "tests.differential.planner_formats"
-_PLANNER_FORMATS: Final[Mapping[str, str]] = {
-    "packed_by_depth": "compare_prefix_tree",
-    "completions": "compare_width_search",
+FORMATS: Final[Mapping[str, Compare]] = {
+    "observations": compare_history,
+    "input_shape": compare_request_mix,
+    "packed_by_depth": compare_prefix_tree,
+    "completions": compare_width_search,
 }
-
-
-def formats() -> dict[str, Compare]:
-    """How each format is compared, by the field that gives it away. A format whose code is not there is skipped."""
-    known: dict[str, Compare] = {"observations": compare_history, "input_shape": compare_request_mix}
-    try:
-        planner = importlib.import_module(PLANNER_MODULE)
-    except ModuleNotFoundError as error:
-        if error.name != PLANNER_MODULE:
-            raise
-        return known | {mark: lambda _case, comparison, mark=mark: comparison.skip(mark) for mark in _PLANNER_FORMATS}
-    return known | {mark: getattr(planner, name) for mark, name in _PLANNER_FORMATS.items()}
+"""How each format is compared, by the field that gives it away."""
 
 
 def conform(paths: Iterable[str]) -> Comparison:
     """Compare every line of every file. Raises `FileFormatError` and `OSError`."""
     comparison = Comparison()
-    known = formats()
     for path in paths:
         empty = True
         for case in read_json_lines(path):
             empty = False
             comparison.place = f"{path}:{case.line}"
-            marks = [mark for mark in known if case.has(mark)]
+            marks = [mark for mark in FORMATS if case.has(mark)]
             if len(marks) != 1:
-                raise case.error(None, f"is of no known format: one of {', '.join(known)} tells which")
-            known[marks[0]](case, comparison)
+                raise case.error(None, f"is of no known format: one of {', '.join(FORMATS)} tells which")
+            FORMATS[marks[0]](case, comparison)
         if empty:
             raise FileFormatError(path, "holds no case")
     return comparison
