@@ -1,0 +1,109 @@
+"""INV-8 on all integers, for any number of further readings.
+
+The number is unbounded by induction: what a reading leaves behind (`is_remembered`) is established by observing it,
+kept by observing any other, and implies the coverage that the invariant promises.
+"""
+
+from __future__ import annotations
+
+from pricing import contracts
+from pricing.law import WARM, all_readings_bytes, required_bytes
+from pricing.profile import Profile, observe
+from pricing.quantities import TRUST_GROWTH
+from pricing.reading import Reading
+from pricing.wave import Wave
+from proofs.lemmas import (
+    MONOTONE,
+    rounding_up_is_the_least_integer_above,
+    the_safety_factor_never_shrinks,
+)
+from proofs.solver.proof import Given, theorem
+from proofs.solver.symbolic import both
+
+COVERING = (*MONOTONE, rounding_up_is_the_least_integer_above, the_safety_factor_never_shrinks)
+
+
+def is_remembered(profile: Profile, reading: Reading) -> bool:
+    """The profile's rates are at least the reading's: the all-readings rate, and the warm one, which is there."""
+    warm, rate = profile.warm_bytes_per_row, reading.peak_bytes_per_row
+    return warm is not None and both(profile.peak_bytes_per_row >= rate, warm >= rate)
+
+
+def wave_of(t: Given, reading: Reading) -> Wave:
+    """The wave that a reading came from, priced by any workload's rule, with any floors."""
+    return t.wave(
+        packed_rows=reading.packed_rows,
+        logical_rows=reading.logical_rows,
+        grad_segments=reading.grad_segments,
+        output_bytes=reading.output_bytes,
+    )
+
+
+@theorem("INV-8", lemmas=COVERING)
+def the_all_readings_term_covers_a_reading_at_once(t: Given) -> None:
+    before, reading = t.profile(), t.reading()
+    t.holds(contracts.all_readings_term_covers, before, reading, (), wave_of(t, reading))
+
+
+@theorem("INV-8", lemmas=COVERING)
+def the_all_readings_term_still_covers_after_any_further_reading(t: Given) -> None:
+    """The inductive step: whatever the all-readings term covered, it covers after one more reading."""
+    profile, other, wave = t.profile(retained=False), t.reading("other", retained=False), t.wave()
+    growth, covered = t.integer("growth", 1), t.integer("covered", 0)
+    t.assume(wave.packed_rows >= 1)
+    t.assume(covered <= profile.peak_bytes_per_row * wave.packed_rows)
+    t.prove(covered <= all_readings_bytes(wave, observe(profile, other), growth))
+
+
+@theorem("INV-8", lemmas=COVERING)
+def a_reading_after_the_seed_is_remembered_by_the_profile_it_makes(t: Given) -> None:
+    profile, reading = t.profile(), t.reading()
+    t.assume(profile.complete_readings >= 1)
+    t.assume(reading.packed_rows >= 1)
+    t.prove(is_remembered(observe(profile, reading), reading))
+
+
+@theorem("INV-8", lemmas=COVERING)
+def a_remembered_reading_is_still_remembered_after_any_other(t: Given) -> None:
+    profile, reading, other = t.profile(retained=False), t.reading(retained=False), t.reading("other", retained=False)
+    t.assume(reading.packed_rows >= 1)
+    t.assume(is_remembered(profile, reading))
+    t.assume(profile.complete_readings >= 1)
+    after = observe(profile, other)
+    t.prove(is_remembered(after, reading))
+    t.prove(after.complete_readings >= 1, "and the seed stays seen")
+
+
+@theorem("INV-8", lemmas=COVERING)
+def a_remembered_reading_is_covered_by_every_law_s_price(t: Given) -> None:
+    """required >= O + compute of the reading, with or without safety factor to spare, packed-priced or not."""
+    profile, reading = t.profile(retained=False), t.reading(retained=False)
+    t.assume(reading.packed_rows >= 1)
+    t.assume(is_remembered(profile, reading))
+    price = t.merged(required_bytes, wave_of(t, reading), profile, t.law(), t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes)
+
+
+@theorem("INV-8", lemmas=COVERING)
+def the_warm_price_covers_a_reading_after_the_seed_at_once(t: Given) -> None:
+    before, reading = t.profile(retained=False), t.reading(retained=False)
+    workload = t.workload(t.choose(True, False))
+    state = t.integer("segment_state", 0)
+    t.holds(contracts.later_reading_stays_covered, before, reading, (), workload, WARM, t.safety(), state)
+
+
+@theorem("INV-8", lemmas=COVERING)
+def the_first_reading_teaches_less_than_a_byte_a_row_too_much(t: Given) -> None:
+    t.holds(contracts.coverage_is_tight, t.reading())
+
+
+@theorem("INV-8", lemmas=COVERING)
+def the_seed_is_covered_until_a_warm_fit_is_there(t: Given) -> None:
+    """What holds for the seed itself: the all-readings term covers it, so the price does while it decides."""
+    profile, reading = t.profile(retained=False), t.reading(complete=True, retained=False)
+    t.assume(profile.complete_readings == 0)
+    t.assume(reading.packed_rows >= 1)
+    after, wave = observe(profile, reading), wave_of(t, reading)
+    t.prove(all_readings_bytes(wave, after, TRUST_GROWTH) >= reading.compute_bytes, "the all-readings term")
+    price = t.merged(required_bytes, wave, after, WARM, t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes, "the price")

@@ -1,0 +1,33 @@
+"""INV-9 on all integers, clause by clause."""
+
+from __future__ import annotations
+
+from pricing import contracts
+from proofs.lemmas import MONOTONE, rounding_up_is_the_least_integer_above
+from proofs.solver.proof import Given, theorem
+
+
+@theorem("INV-9")
+def observing_only_ratchets(t: Given) -> None:
+    t.holds(contracts.observing_only_ratchets, t.profile(), t.reading())
+
+
+@theorem("INV-9")
+def the_first_complete_reading_is_the_seed_and_makes_no_warm_fit(t: Given) -> None:
+    t.holds(contracts.first_complete_reading_is_the_seed, t.profile(), t.reading())
+
+
+@theorem("INV-9")
+def the_second_complete_reading_makes_a_warm_fit_with_the_pending_rate_in_it(t: Given) -> None:
+    t.holds(contracts.second_complete_reading_makes_the_warm_fit, t.profile(), t.reading())
+
+
+@theorem("INV-9")
+def an_incomplete_reading_never_completes_a_warm_fit(t: Given) -> None:
+    t.holds(contracts.incomplete_reading_never_completes, t.profile(), t.reading())
+
+
+@theorem("INV-9", lemmas=(*MONOTONE, rounding_up_is_the_least_integer_above))
+def an_incomplete_reading_never_lowers_the_price_of_a_plan_within_known_sharing(t: Given) -> None:
+    profile, reading = t.profile(retained=False), t.reading(complete=False, retained=False)
+    t.holds(contracts.incomplete_reading_never_lowers, t.wave(), profile, reading, t.law(), t.safety())

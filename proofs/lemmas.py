@@ -1,0 +1,164 @@
+"""Lemmas: facts about the shipped small functions, each proven for all arguments, then told to the solvers by instance.
+
+They carry no weight of their own. Every theorem is about the shipped functions; a lemma only saves a solver from
+finding again, inside a larger formula, what was shown once by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pricing.law import sharing_rows
+from pricing.quantities import Sharing, ceil_div, is_more_sharing, with_safety
+from proofs.solver.kernel import shipped
+from proofs.solver.proof import Call, Given, lemma
+from proofs.solver.run import same
+
+
+def _products(left: Call, right: Call) -> tuple[Any, ...] | None:
+    """Two products with a factor in common: (factor, one, other)."""
+    if left.function is not None or right.function is not None:
+        return None
+    for factor, one in (left.arguments, left.arguments[::-1]):
+        for common, other in (right.arguments, right.arguments[::-1]):
+            if same(factor, common):
+                return factor, one, other
+    return None
+
+
+@lemma(_products)
+def a_product_never_falls_as_a_factor_grows(t: Given, factor: int, smaller: int, larger: int) -> None:
+    t.assume(factor >= 0)
+    t.assume(smaller <= larger)
+    t.prove(factor * smaller <= factor * larger)
+
+
+def _ceilings(left: Call, right: Call) -> tuple[Any, ...] | None:
+    if left.function is not shipped(ceil_div) or right.function is not shipped(ceil_div):
+        return None
+    if not same(left.arguments[1], right.arguments[1]):
+        return None
+    return left.arguments[0], right.arguments[0], left.arguments[1]
+
+
+@lemma(_ceilings)
+def rounding_up_never_falls_as_the_numerator_grows(t: Given, smaller: int, larger: int, divisor: int) -> None:
+    t.assume(divisor >= 1)
+    t.assume(smaller <= larger)
+    t.prove(ceil_div(smaller, divisor) <= ceil_div(larger, divisor))
+
+
+def _one_ceiling(left: Call, right: Call) -> tuple[Any, ...] | None:
+    return left.arguments if left.function is shipped(ceil_div) else None
+
+
+@lemma(_one_ceiling)
+def rounding_up_is_the_least_integer_above(t: Given, numerator: int, divisor: int) -> None:
+    t.assume(divisor >= 1)
+    t.prove(ceil_div(numerator, divisor) * divisor >= numerator)
+    t.prove((ceil_div(numerator, divisor) - 1) * divisor < numerator)
+
+
+def _safeties(left: Call, right: Call) -> tuple[Any, ...] | None:
+    if left.function is not shipped(with_safety) or right.function is not shipped(with_safety):
+        return None
+    numerator, denominator, fewer = left.arguments
+    if not (same(numerator, right.arguments[0]) and same(denominator, right.arguments[1])):
+        return None
+    return numerator, denominator, fewer, right.arguments[2]
+
+
+@lemma(_safeties)
+def the_safety_factor_never_falls_as_bytes_grow(
+    t: Given, numerator: int, denominator: int, fewer: int, more: int
+) -> None:
+    t.assume(denominator >= 1)
+    t.assume(numerator >= 0)
+    t.assume(fewer <= more)
+    t.prove(with_safety(numerator, denominator, fewer) <= with_safety(numerator, denominator, more))
+
+
+def _one_safety(left: Call, right: Call) -> tuple[Any, ...] | None:
+    return left.arguments if left.function is shipped(with_safety) else None
+
+
+@lemma(_one_safety)
+def the_safety_factor_never_shrinks(t: Given, numerator: int, denominator: int, byte_count: int) -> None:
+    t.assume(1 <= denominator)
+    t.assume(denominator <= numerator)
+    t.assume(byte_count >= 0)
+    t.prove(with_safety(numerator, denominator, byte_count) >= byte_count)
+
+
+def _rows(left: Call, right: Call) -> tuple[Any, ...] | None:
+    if left.function is not shipped(sharing_rows) or right.function is not shipped(sharing_rows):
+        return None
+    packed, logical, sharing, growth = left.arguments
+    if not (same(sharing, right.arguments[2]) and same(growth, right.arguments[3])):
+        return None
+    return packed, right.arguments[0], logical, right.arguments[1], sharing, growth
+
+
+@lemma(_rows)
+def shared_rows_never_fall_as_a_wave_grows(
+    t: Given, packed: int, more_packed: int, logical: int, more_logical: int, sharing: Sharing, growth: int
+) -> None:
+    t.assume(1 <= sharing.packed_rows)
+    t.assume(sharing.packed_rows <= sharing.logical_rows)
+    t.assume(growth >= 1)
+    t.assume(packed <= more_packed)
+    t.assume(logical <= more_logical)
+    t.prove(sharing_rows(packed, logical, sharing, growth) <= sharing_rows(more_packed, more_logical, sharing, growth))
+
+
+@lemma()
+def a_lower_ratio_rounds_up_no_higher(
+    t: Given, numerator: int, denominator: int, higher_numerator: int, higher_denominator: int, count: int
+) -> None:
+    t.assume(denominator >= 1)
+    t.assume(higher_denominator >= 1)
+    t.assume(count >= 0)
+    t.assume(numerator * higher_denominator <= higher_numerator * denominator)
+    fewer, more = with_safety(numerator, denominator, count), with_safety(higher_numerator, higher_denominator, count)
+    t.prove(fewer <= more)
+
+
+@lemma()
+def a_rate_that_covers_at_the_floor_covers_above(
+    t: Given, rate: int, fixed: int, slope: int, floor_rows: int, rows: int
+) -> None:
+    """rate*f >= fixed + slope*f and rows >= f >= 1 give rate*rows >= fixed + slope*rows."""
+    t.assume(fixed >= 0)
+    t.assume(floor_rows >= 1)
+    t.assume(rows >= floor_rows)
+    t.assume(rate * floor_rows >= fixed + slope * floor_rows)
+    t.prove(rate * rows >= fixed + slope * rows)
+
+
+def _sharings(left: Call, right: Call) -> tuple[Any, ...] | None:
+    """Two comparisons in a row: a above b, b above c."""
+    if left.function is not shipped(is_more_sharing) or right.function is not shipped(is_more_sharing):
+        return None
+    logical, packed, than = left.arguments
+    middle_logical, middle_packed, least = right.arguments
+    if not (same(than.logical_rows, middle_logical) and same(than.packed_rows, middle_packed)):
+        return None
+    return logical, packed, than, least
+
+
+@lemma(_sharings)
+def the_greater_of_sharings_is_transitive(t: Given, logical: int, packed: int, than: Sharing, least: Sharing) -> None:
+    t.assume(packed >= 1)
+    t.assume(than.packed_rows >= 1)
+    t.assume(least.packed_rows >= 1)
+    t.assume(is_more_sharing(logical, packed, than))
+    t.assume(is_more_sharing(than.logical_rows, than.packed_rows, least))
+    t.prove(is_more_sharing(logical, packed, least))
+
+
+MONOTONE = (
+    a_product_never_falls_as_a_factor_grows,
+    shared_rows_never_fall_as_a_wave_grows,
+    the_safety_factor_never_falls_as_bytes_grow,
+)
+"""What the monotone theorems are told."""

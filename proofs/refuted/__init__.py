@@ -1,0 +1,1 @@
+"""Statements that look right and are false of the shipped laws: each with a counterexample that replays on ints."""

@@ -1,0 +1,1 @@
+"""The machinery: symbolic integers, exploration of every path, solvers and CrossHair behind hard time limits."""

@@ -1,0 +1,61 @@
+"""Deciding obligations with z3, and describing them as SMT-LIB for a second solver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import z3
+
+from proofs.solver.run import Obligation
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A solver's answer on one obligation: "proven", "refuted" (with the assignment that refutes), or "unknown"."""
+
+    outcome: str
+    seconds: float
+    values: dict[str, int] | None = None
+
+
+def decide(obligation: Obligation, timeout_s: float) -> Verdict:
+    """z3 on one obligation."""
+    solver = _solver(obligation, timeout_s)
+    return _check(solver)
+
+
+def find_inputs(hypotheses: Sequence[object], timeout_s: float) -> Verdict:
+    """An assignment that satisfies all hypotheses ("refuted", with the values), or "proven" that there is none."""
+    solver = z3.SimpleSolver()
+    solver.set("timeout", int(timeout_s * 1000))
+    solver.add(*hypotheses)
+    return _check(solver)
+
+
+def smt2(obligation: Obligation) -> str:
+    """The obligation as an SMT-LIB script whose answer must be `unsat`."""
+    text: str = _solver(obligation, 0).to_smt2()
+    return "(set-logic ALL)\n" + text
+
+
+def _solver(obligation: Obligation, timeout_s: float) -> z3.Solver:
+    solver = z3.SimpleSolver()
+    if timeout_s:
+        solver.set("timeout", int(timeout_s * 1000))
+    solver.add(*obligation.negated())
+    return solver
+
+
+def _check(solver: z3.Solver) -> Verdict:
+    began = time.perf_counter()
+    answer = solver.check()
+    seconds = time.perf_counter() - began
+    if answer == z3.unsat:
+        return Verdict("proven", seconds)
+    if answer == z3.sat:
+        model = solver.model()
+        values = {symbol.name(): model[symbol].as_long() for symbol in model.decls() if symbol.arity() == 0}
+        return Verdict("refuted", seconds, values)
+    return Verdict("unknown", seconds)
