@@ -227,7 +227,7 @@ class TrainerRank:
                 start=start,
                 profiles=self.profiles,
                 available_bytes=budget.available_bytes,
-                setting=self._setting(work),
+                setting=partial(self._setting, work),
                 law=self.law,
                 safety=self.safety,
                 quorum=self._quorum,
