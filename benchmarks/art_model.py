@@ -205,7 +205,9 @@ def _model(shape: ModelShape) -> tuple[Any, Any]:
         position_embedding_type="learned_absolute",
         share_embeddings_and_output_weights=False,
     )
-    model.train()
+    model.train().to(
+        config.params_dtype
+    )  # core's plain norms are made in float32, as a trainer's wrapper would cast them
     for name, parameter in model.named_parameters():  # adapters train few weights; here positions and norms do
         parameter.requires_grad_("position" in name or "norm" in name)
     return (model.cuda() if on_gpu else model), config

@@ -30,7 +30,7 @@ def rank() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def batch() -> list[Any]:
-    return make_batch(random.Random(7), prompts=3, rollouts=3, prompt=(80, 120), completion=(10, 40))
+    return make_batch(random.Random(7), prompts=3, rollouts=3, prompt=(140, 180), completion=(10, 40))
 
 
 def gradients_of(rank: Any, batch: list[Any], seen: list[Any] | None = None) -> tuple[list[torch.Tensor], torch.Tensor]:
