@@ -193,7 +193,7 @@ def _wave(query: Fields, charge: int) -> Wave:
         workload = PACKED_WORKLOAD
     else:
         workload = UNPACKED_WORKLOADS.get(query.optional_text("why") or "", UNPACKED_WORKLOADS["recompute"])
-    packed_rows = query.count("packed")
+    packed_rows = max(0, query.integer("packed"))
     logical_rows, grad_segments = query.optional_count("logical") or 0, query.count("segments")
     if packed_rows == 0:
         logical_rows = grad_segments = 0
