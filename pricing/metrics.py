@@ -130,6 +130,11 @@ class WaveSummary:
         return {name: value for name, value in known.items() if value is not None}
 
 
+def binding_family(binding_term: str) -> str:
+    """A binding term without what stands in brackets behind it (a frontier term names its band): one of a few."""
+    return binding_term.split("[")[0].strip()
+
+
 class MetricsSink(Protocol):
     """Takes the summary of each wave once it is over (or refused)."""
 
@@ -174,7 +179,7 @@ class PrometheusExporter:
         metrics = summary.metrics()
         for name, gauge in self._gauges.items():
             gauge.labels(summary.name).set(metrics.get(name, float("nan")))
-        self._waves.labels(summary.name, summary.law, str(summary.event), summary.binding_term).inc()
+        self._waves.labels(summary.name, summary.law, str(summary.event), binding_family(summary.binding_term)).inc()
         self._under.labels(summary.name).inc(int(summary.is_under))
 
 

@@ -127,6 +127,7 @@ def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
             raise IncompleteRecordError(f"{where}.{name}")
     if not any(name.startswith("warm_") for name in data):
         findings.remarks.append(f"{where} has no warm fields: priced as before there were any")
+        data = {name: value for name, value in data.items() if name != "frontier"}  # which came after them
     known = _known_part(data, profile_to_json(_FULL_PROFILE), findings, where)
     assert isinstance(known, dict), "the known part of an object is an object"
     return profile_from_json(Fields(known, "record", prefix=f"{where}."))

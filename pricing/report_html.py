@@ -10,13 +10,13 @@ from fractions import Fraction
 from html import escape
 from typing import Final
 
-from pricing.metrics import WaveSummary
+from pricing.metrics import WaveSummary, binding_family
 from pricing.quantities import DEFAULT_SAFETY
 from pricing.record import DecisionRecord, Event, RungFacts, WidthFacts
 from pricing.replay import Answer
 from pricing.report_style import STYLE
 from pricing.report_svg import binding_chart, parts_bar, price_chart, price_parts
-from pricing.run_report import Finding, Recorded, RunReport, Series, Severity, binding_family, gib, percent
+from pricing.run_report import Finding, Recorded, RunReport, Series, Severity, gib, percent
 
 MAX_TABLE_ROWS: Final = 1_000
 """Waves in the table; of more, those in trouble and the newest are shown."""

@@ -13,10 +13,10 @@ from html import escape
 from itertools import groupby, pairwise
 from typing import Final
 
-from pricing.metrics import WaveSummary
+from pricing.metrics import WaveSummary, binding_family
 from pricing.quantities import GIB
 from pricing.record import DecisionRecord, Event
-from pricing.run_report import Series, binding_family, gib, percent
+from pricing.run_report import Series, gib, percent
 
 WIDTH: Final = 1_000
 LEFT: Final = 76

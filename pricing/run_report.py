@@ -135,11 +135,6 @@ class RunReport:
 _WITHIN_BUDGET: Final = frozenset((Verdict.RUN, Verdict.SPLIT))
 
 
-def binding_family(binding_term: str) -> str:
-    """A binding term without what stands in brackets behind it (a frontier term names its band)."""
-    return binding_term.split("[")[0].strip()
-
-
 # --- reading a folder ------------------------------------------------------------------------------------------------
 
 

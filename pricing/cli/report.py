@@ -11,8 +11,9 @@ import click
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json
 from pricing.codec import RecordError
+from pricing.metrics import binding_family
 from pricing.record import Event
-from pricing.run_report import RunReport, Severity, binding_family, gib, percent, read_run
+from pricing.run_report import RunReport, Severity, gib, percent, read_run
 from pricing.strict_json import write_text_atomically
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pricing import FileFormatError, PricingError
 from pricing.codec import IncompleteRecordError, RecordError, RecordFieldError
 from pricing.record import MAX_READ_BYTES, DecisionRecord, NewerRecordError, parse_record, record_text
+from pricing.recorder import record_of_price
 from pricing.replay import replay
 from tests.making import a_reading, a_wave, learned
-from pricing.recorder import record_of_price
 from tests.records.making import SOME_RECORDS, planned_records
 
 SECONDS = 2.0

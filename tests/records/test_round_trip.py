@@ -62,7 +62,12 @@ def test_a_record_holds_no_token_ids(record: DecisionRecord) -> None:
 def test_a_changed_figure_is_found(record: DecisionRecord, seed: int) -> None:
     """The replay can fail: whatever computed figure is changed, it is the first difference or makes one."""
     data: Any = json.loads(record_text(record))
-    choices = [("price", "required_bytes"), ("price", "retained_bytes"), ("price", "compute_bytes"), ("required_bytes",)]
+    choices = [
+        ("price", "required_bytes"),
+        ("price", "retained_bytes"),
+        ("price", "compute_bytes"),
+        ("required_bytes",),
+    ]
     choices += [("tried", at, "required_bytes") for at in range(len(data["tried"]))]
     choices += [
         ("rungs", at, "children", child, "retained_bytes")
@@ -105,7 +110,9 @@ def test_what_if_equals_a_replay_of_the_record_that_law_would_have_written(recor
     there = recompute(record, find_law(law), record.safety)
     assert (there.law, there.profiles, there.regimes) == (law, record.profiles, record.regimes)
     assert replay(there).is_equal
-    assert what_if(record, find_law(law), record.safety).required_bytes == there.required_bytes or record.refused_elsewhere
+    assert (
+        what_if(record, find_law(law), record.safety).required_bytes == there.required_bytes or record.refused_elsewhere
+    )
 
 
 @SOME_RECORDS
