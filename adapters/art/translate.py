@@ -77,7 +77,7 @@ def workload_of(original: Any, recompute: RecomputeMode) -> Workload:
 def reading_of(
     plan: Any, peak_delta_bytes: int, retained_bytes: int | None, *, caller_phase: bool, split_child: bool
 ) -> Reading:
-    """ART's reading of one plan. `caller_phase` is its word for a complete one, given only where the interval was whole.
+    """ART's reading of one plan. `caller_phase` is its word for a complete one, given where the interval was whole.
 
     ART counts no forward's return as complete, not even of a gradient-free `dp_rank_forward`, so neither does this.
     A gradient wave whose whole-wave reading shows no compute ran no backward: it is `interrupted`, so that it can never
