@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import threading
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import adapters.torch_memory
 from adapters.torch_memory import (
     Flaw,
     MeterMisuseError,
@@ -424,6 +426,11 @@ def test_an_error_in_the_body_of_a_meter_gives_the_device_back() -> None:
         meter.open(wave_of(1), grads=False)
         _ = 1 // 0
     meter_for("cpu").close()
+
+
+def test_the_quick_tour_runs() -> None:
+    outcome = doctest.testmod(adapters.torch_memory)
+    assert (outcome.failed, outcome.attempted > 5) == (0, True)
 
 
 def test_nothing_is_left_behind_in_autograd_or_optimizers() -> None:
