@@ -518,13 +518,19 @@ def _copied_profile(profile: Profile) -> Profile:
 
 
 def is_bound(bound: Bound) -> bool:
-    """What every bound that is made from evidence satisfies: its C is at least the credit that its own L and S give."""
+    """What every bound that is made from evidence satisfies: its compute is at least the credit that its own logical
+    rows and segments give, by either pair of charges."""
+    charges = minimum(
+        minimum(bound.row_bytes, bound.segment_rest_bytes), minimum(bound.row_rest_bytes, bound.segment_bytes)
+    )
     return (
         bound.packed_rows >= 1
-        and bound.logical_rows >= 1
-        and minimum(bound.grad_segments, minimum(bound.logical_row_bytes, bound.segment_bytes)) >= 0
+        and minimum(charges, minimum(bound.logical_rows, bound.grad_segments)) >= 0
         and bound.compute_bytes
-        >= bound.logical_row_bytes * bound.logical_rows + bound.segment_bytes * bound.grad_segments
+        >= maximum(
+            bound.row_bytes * bound.logical_rows + bound.segment_rest_bytes * bound.grad_segments,
+            bound.row_rest_bytes * bound.logical_rows + bound.segment_bytes * bound.grad_segments,
+        )
     )
 
 
@@ -599,10 +605,10 @@ def wider_cover_never_lowers_a_lift(bound: Bound, one: Cover, other: Cover) -> b
 
 
 def frontier_is_the_minimum(
-    bands: Bands, charge_bytes: int | None, segment_bytes: int, packed_rows: int, logical_rows: int, grad_segments: int
+    bands: Bands, charge_bytes: int | None, state_bytes: int, packed_rows: int, logical_rows: int, grad_segments: int
 ) -> bool:
     """What a price looks at gives the minimum over all bounds. Premise: there is one, and P >= 1."""
-    frontier = frontier_of(bands, charge_bytes, segment_bytes)
+    frontier = frontier_of(bands, charge_bytes, state_bytes)
     if not frontier.bounds or packed_rows < 1:
         return True
     everywhere = min(bound_bytes(bound, packed_rows, logical_rows, grad_segments) for bound in frontier.bounds)

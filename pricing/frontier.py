@@ -2,32 +2,37 @@
 
 Assumption SCALE, for one signature and caller: the compute peak never falls as P, L or S grow, and never grows faster
 than in proportion when all three grow in proportion. With HEAD and SEGMENT (one more logical row costs at most 6,144 B,
-one more segment at most G) one complete reading (c, Pi, Li, Si) then bounds every wave. Scale it up to the wave's rows,
-then charge the logical rows and segments that the scaled reading lacks:
+one more segment at most G) one complete reading (c, Pi, Li, Si) then bounds every wave. Scale it to at least the wave's
+rows, then charge the logical rows and segments that the scaled reading lacks:
 
-    t = max(1, P / Pi)
-    U = t*C + a * max(0, L - t*Li) + G * max(0, S - t*Si)          rounded up
+    U = min over t >= max(1, P / Pi) of   t*c + 6144 * max(0, L - t*Li) + G * max(0, S - t*Si)
 
-    a = min(6144, ceil(c / Li))     packed-priced: the charge, or scaling on where that is cheaper
-    a = ceil(c / Li)                otherwise, with G = 0: pure SCALE, t = max(1, P / Pi, L / Li)
-    C = max(c, a*Li + G*Si)         so that U never falls with P (what t gains in credit it pays in compute)
+which by duality is, with the least t alone and without a search,
+
+    U = t*c + max(a*l + g'*s, a'*l + g*s)        l = max(0, L - t*Li), s = max(0, S - t*Si), t = max(1, P / Pi)
+        a = min(6144, c / Li), g' = min(G, (c - a*Li) / Si): charge rows in full, segments with what c leaves
+        g = min(G, c / Si),    a' = min(6144, (c - g*Si) / Li): the other way round
+
+A charge is less than 6144 (or G) only where the reading's own logical rows and segments would be charged more than the
+whole reading: there scaling on is cheaper. So U never falls with P: what a larger t takes off the charges, t*c adds.
+Waves that are not packed-priced have no charges: a = c / Li, g = 0, which is t >= L / Li.
 
 `compute = max(F, min over bands U)`, with P raised to the rows that 8 times the observed sharing would imply, as in the
 other laws. Until a band bounds, the warm law prices; afterwards never the minimum of both (the all-readings term is too
 low for waves smaller than the evidence).
 
-**When SCALE fails**, readings contradict bounds. Each bound is then lifted, by raising its C, until it explains every
-reading ever seen, complete or not (`lifted_bytes`). So a contradicted band is believed no further than it was right,
-the price rises and stays risen, and no reading lies above a later price of its wave (INV-8).
+**When SCALE fails**, readings contradict bounds. Each bound is then lifted, by raising its compute, until it explains
+every reading ever seen, complete or not (`lifted_bytes`). So a contradicted band is believed no further than it was
+right, the price rises and stays risen, and no reading lies above a later price of its wave (INV-8).
 
-What carries theorems (`scaled_bytes`, `bound_bytes`, `lifted_bytes`, `trusted_bytes`) runs unchanged on solver terms.
+What carries theorems (`scaled_bytes`, `bound_bytes`, `lifted_bytes`, `bound_of`) runs unchanged on solver terms.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from typing import Final
 
@@ -43,45 +48,60 @@ from pricing.wave import Wave
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What one anchor says about every wave: C, Pi, Li, Si, a and G of the law above."""
+    """What one anchor says about every wave, in whole bytes: c, Pi, Li, Si and a, g', a', g of the law above.
+
+    compute_bytes is at least what the anchor's own logical rows and segments take off the charges when it is scaled,
+    by either pair: the charges are rounded up, so it may be a byte a row above c.
+    """
 
     compute_bytes: int
     packed_rows: int
     logical_rows: int
     grad_segments: int
-    logical_row_bytes: int
+    row_bytes: int
+    segment_rest_bytes: int
+    row_rest_bytes: int
     segment_bytes: int
 
 
-def logical_row_bytes(anchor: Anchor, charge_bytes: int | None) -> int:
-    """a: what a logical row beyond the scaled anchor costs. `charge_bytes` None: no charge, only proportion."""
-    proportion = ceil_div(anchor.compute_bytes, anchor.logical_rows)
-    return proportion if charge_bytes is None else minimum(charge_bytes, proportion)
-
-
-def trusted_bytes(anchor: Anchor, row_bytes: int, segment_bytes: int) -> int:
-    """C: the anchor's compute, at least what its own logical rows and segments give as credit when it is scaled."""
-    return maximum(anchor.compute_bytes, row_bytes * anchor.logical_rows + segment_bytes * anchor.grad_segments)
-
-
-def bound_of(anchor: Anchor, charge_bytes: int | None, segment_bytes: int) -> Bound:
-    """The anchor's bound, not yet lifted."""
-    row_bytes = logical_row_bytes(anchor, charge_bytes)
+def bound_of(anchor: Anchor, charge_bytes: int | None, state_bytes: int) -> Bound:
+    """The anchor's bound, not yet lifted. `charge_bytes` None: no charges (`state_bytes` is 0), only proportion."""
+    compute, logical_rows, segments = anchor.compute_bytes, anchor.logical_rows, anchor.grad_segments
+    most = compute if charge_bytes is None else charge_bytes
+    row = affordable_bytes(most, compute, logical_rows)
+    segment_rest = affordable_bytes(state_bytes, compute - row * logical_rows, segments)
+    segment = affordable_bytes(state_bytes, compute, segments)
+    row_rest = affordable_bytes(most, compute - segment * segments, logical_rows)
     return Bound(
-        compute_bytes=trusted_bytes(anchor, row_bytes, segment_bytes),
+        compute_bytes=maximum(
+            compute,
+            maximum(row * logical_rows + segment_rest * segments, row_rest * logical_rows + segment * segments),
+        ),
         packed_rows=anchor.packed_rows,
-        logical_rows=anchor.logical_rows,
-        grad_segments=anchor.grad_segments,
-        logical_row_bytes=row_bytes,
-        segment_bytes=segment_bytes,
+        logical_rows=logical_rows,
+        grad_segments=segments,
+        row_bytes=row,
+        segment_rest_bytes=segment_rest,
+        row_rest_bytes=row_rest,
+        segment_bytes=segment,
     )
+
+
+def affordable_bytes(charge_bytes: int, compute_bytes: int, count: int) -> int:
+    """The charge for each of `count`, or what `compute_bytes` allows each, rounded up, where that is less."""
+    if count == 0:
+        return charge_bytes
+    return minimum(charge_bytes, ceil_div(maximum(0, compute_bytes), count))
 
 
 def scaled_charge_bytes(bound: Bound, rows: int, logical_rows: int, grad_segments: int) -> int:
     """Charges for what the anchor scaled to `rows` >= Pi lacks, times Pi (so that nothing is rounded)."""
     unit = bound.packed_rows
-    return bound.logical_row_bytes * maximum(0, logical_rows * unit - bound.logical_rows * rows) + (
-        bound.segment_bytes * maximum(0, grad_segments * unit - bound.grad_segments * rows)
+    lacking_rows = maximum(0, logical_rows * unit - bound.logical_rows * rows)
+    lacking_segments = maximum(0, grad_segments * unit - bound.grad_segments * rows)
+    return maximum(
+        bound.row_bytes * lacking_rows + bound.segment_rest_bytes * lacking_segments,
+        bound.row_rest_bytes * lacking_rows + bound.segment_bytes * lacking_segments,
     )
 
 
@@ -136,14 +156,7 @@ def lifted(bound: Bound, covers: Iterable[Cover]) -> Bound:
     for cover in covers:
         if cover.compute_bytes > compute and cover.bytes_per_row * bound.packed_rows > compute:
             compute = maximum(compute, lifted_bytes(bound, cover))
-    return Bound(
-        compute_bytes=compute,
-        packed_rows=bound.packed_rows,
-        logical_rows=bound.logical_rows,
-        grad_segments=bound.grad_segments,
-        logical_row_bytes=bound.logical_row_bytes,
-        segment_bytes=bound.segment_bytes,
-    )
+    return bound if compute == bound.compute_bytes else replace(bound, compute_bytes=compute)
 
 
 # --- the frontier ----------------------------------------------------------------------------------------------------
@@ -185,15 +198,11 @@ class Frontier:
         return least, binding
 
 
-def frontier_of(bands: Bands, charge_bytes: int | None, segment_bytes: int) -> Frontier:
+def frontier_of(bands: Bands, charge_bytes: int | None, state_bytes: int) -> Frontier:
     """The bounds of every band with an anchor, lifted to cover every band."""
     covers = [band.cover for band in bands]
     bounds = sorted(
-        (
-            lifted(bound_of(band.anchor, charge_bytes, segment_bytes), covers)
-            for band in bands
-            if band.anchor is not None
-        ),
+        (lifted(bound_of(band.anchor, charge_bytes, state_bytes), covers) for band in bands if band.anchor is not None),
         key=lambda bound: bound.packed_rows,
     )
     above, below = _fronts(reversed(bounds), nowhere_above_as_larger), _fronts(bounds, nowhere_above_as_smaller)
@@ -214,9 +223,9 @@ def nowhere_above_as_larger(one: Bound, other: Bound) -> bool:
     """Whether U of `one` is nowhere above that of `other`, for waves of no more rows than either anchor (t = 1)."""
     return (
         one.compute_bytes <= other.compute_bytes
-        and one.logical_row_bytes <= other.logical_row_bytes
         and one.logical_rows >= other.logical_rows
         and (one.segment_bytes == 0 or one.grad_segments >= other.grad_segments)
+        and charges_no_more(one, other)
     )
 
 
@@ -225,9 +234,19 @@ def nowhere_above_as_smaller(one: Bound, other: Bound) -> bool:
     mine, theirs = one.packed_rows, other.packed_rows
     return (
         one.compute_bytes * theirs <= other.compute_bytes * mine
-        and one.logical_row_bytes <= other.logical_row_bytes
         and one.logical_rows * theirs >= other.logical_rows * mine
         and (one.segment_bytes == 0 or one.grad_segments * theirs >= other.grad_segments * mine)
+        and charges_no_more(one, other)
+    )
+
+
+def charges_no_more(one: Bound, other: Bound) -> bool:
+    """Whether each charge of `one` is at most the same one of `other`."""
+    return (
+        one.row_bytes <= other.row_bytes
+        and one.segment_rest_bytes <= other.segment_rest_bytes
+        and one.row_rest_bytes <= other.row_rest_bytes
+        and one.segment_bytes <= other.segment_bytes
     )
 
 
@@ -245,9 +264,9 @@ def _fronts(bounds: Iterable[Bound], nowhere_above: Callable[[Bound, Bound], boo
 # --- the law ---------------------------------------------------------------------------------------------------------
 
 
-def peak_frontier(evidence: FrontierEvidence, packed_priced: bool, segment_bytes: int) -> Frontier:
+def peak_frontier(evidence: FrontierEvidence, packed_priced: bool, state_bytes: int) -> Frontier:
     """The frontier of peaks. Without packed pricing there are no charges, and L grows peaks in proportion only."""
-    key = ("peak", packed_priced, segment_bytes if packed_priced else 0)
+    key = ("peak", packed_priced, state_bytes if packed_priced else 0)
     return _derived(evidence, key, evidence.peak)
 
 
@@ -260,8 +279,8 @@ def _derived(evidence: FrontierEvidence, key: tuple[str, bool, int], bands: Band
     known = evidence.derived.get(key)
     if isinstance(known, Frontier):
         return known
-    _, packed_priced, segment_bytes = key
-    frontier = frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, segment_bytes)
+    _, packed_priced, state_bytes = key
+    frontier = frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, state_bytes)
     if len(evidence.derived) >= MOST_DERIVED:
         evidence.derived.clear()
     evidence.derived[key] = frontier
@@ -309,7 +328,7 @@ class FrontierLaw:
         return Breakdown(
             terms=(
                 Term(
-                    binding=binding_term(profile.frontier, bound, packed_priced, rows > wave.packed_rows),
+                    binding=binding_term(wave, profile, bound, packed_priced),
                     rows=maximum(rows, bound.packed_rows),
                     bytes_per_row=ceil_div(bound.compute_bytes, bound.packed_rows),
                     model_bytes=model,
@@ -328,13 +347,16 @@ class FrontierLaw:
         return frontier.least(wave.packed_rows, wave.logical_rows, wave.grad_segments)[0]
 
 
-def binding_term(evidence: FrontierEvidence, bound: Bound, packed_priced: bool, is_clamped: bool) -> str:
+def binding_term(wave: Wave, profile: Profile, bound: Bound, packed_priced: bool) -> str:
     """The name of a binding term: its band, and whether sharing beyond reach or a contradicted band raised it."""
-    band = find_band(evidence.peak, bound.packed_rows, bound.logical_rows)
+    band = find_band(profile.frontier.peak, bound.packed_rows, bound.logical_rows)
     assert band is not None and band.anchor is not None, "a bound comes from an anchor"
-    charge = LOGICAL_ROW_BYTES if packed_priced else None
-    is_lifted = bound.compute_bytes > bound_of(band.anchor, charge, bound.segment_bytes).compute_bytes
-    kind = "frontier_clamped" if is_clamped else "frontier_lifted" if is_lifted else "frontier"
+    charge, state_bytes = (LOGICAL_ROW_BYTES, wave.segment_state_bytes) if packed_priced else (None, 0)
+    kind = "frontier"
+    if trusted_rows(wave, profile, packed_priced) > wave.packed_rows:
+        kind = "frontier_clamped"
+    elif bound.compute_bytes > bound_of(band.anchor, charge, state_bytes).compute_bytes:
+        kind = "frontier_lifted"
     return f"{kind}[{band}]"
 
 
