@@ -248,7 +248,7 @@ def _reasons(item: Recorded) -> Iterator[str]:
         yield f"<p>{escape(_failure_words(record))}</p>"
     helps = list(_helps(item))
     if helps:
-        yield f"<h4>What would have helped</h4><ul>{''.join(f'<li>{escape(text)}</li>' for text in helps)}</ul>"
+        yield f"<h3>What would have helped</h3><ul>{''.join(f'<li>{escape(text)}</li>' for text in helps)}</ul>"
 
 
 def _failure_words(record: DecisionRecord) -> str:

@@ -12,17 +12,17 @@ STYLE: Final = """
 :root{--page:#fbfbfa;--card:#fff;--ink:#1b1c1e;--soft:#5a5e66;--rule:#d9dbdf;--lane:#eef0f3;
 --price:#1d5fbf;--observed:#b04a00;--budget:#4a4f57;--refused:#8a5a00;--failed:#b3201a;--good:#1c7040;
 --refused-wash:#fdf3dc;--failed-wash:#fde9e7;--good-wash:#e6f4ea;--over:#f6eeec;--notice-wash:#e9f0fb;
---part-0:#1d5fbf;--part-1:#3c83dc;--part-2:#7a6fd0;--part-3:#a35fb5;--part-4:#8a919c;--on-part:#fff}
+--part-outputs:#0b7285;--part-model:#1d5fbf;--part-rows:#6a55c2;--part-segments:#91409f;--part-safety:#666d78;--on-part:#fff}
 @media (prefers-color-scheme:dark){:root{--page:#141517;--card:#1d1f22;--ink:#eceef1;--soft:#a5abb5;--rule:#383b41;
 --lane:#26292e;--price:#82b6ff;--observed:#ffad66;--budget:#b9bfc9;--refused:#f2c14e;--failed:#ff8d85;--good:#72d295;
 --refused-wash:#34290f;--failed-wash:#3a1c1a;--good-wash:#15301f;--over:#261b1b;--notice-wash:#1b2a41;
---part-0:#82b6ff;--part-1:#5b97ea;--part-2:#a79df0;--part-3:#d39be2;--part-4:#9aa1ad;--on-part:#111}}
+--part-outputs:#5cc8d8;--part-model:#82b6ff;--part-rows:#b3a8f5;--part-segments:#dfa3ea;--part-safety:#a5abb5;--on-part:#111}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",
 Roboto,sans-serif}
 main{max-width:1080px;margin:0 auto;padding:28px 20px 60px}
 h1{font-size:1.7rem;line-height:1.25;margin:0 0 4px}h2{font-size:1.2rem;margin:38px 0 10px}
-h3{font-size:1.02rem;margin:18px 0 6px}h4{font-size:.95rem;margin:12px 0 2px}
+h3{font-size:1.02rem;margin:18px 0 6px}.card h3{font-size:.95rem;margin:12px 0 2px}
 header p,footer,.source{color:var(--soft)}header p{margin:0}
 footer{margin-top:38px;font-size:.9rem}.source{font-size:.85rem}
 .hidden,.skip:not(:focus){position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);
@@ -53,8 +53,9 @@ circle.observed{fill:var(--observed)}path.observed{stroke:var(--observed);stroke
 path.refused{stroke:var(--refused);stroke-width:3;fill:none}path.failed{fill:var(--failed)}
 circle.under{fill:none;stroke:var(--failed);stroke-width:2.5}
 .lane{fill:var(--lane)}.bound{fill:var(--price)}
-.part-0{fill:var(--part-0)}.part-1{fill:var(--part-1)}.part-2{fill:var(--part-2)}.part-3{fill:var(--part-3)}
-.part-4{fill:var(--part-4)}svg .part-name{fill:var(--on-part);font-size:12px}
+.part-outputs{fill:var(--part-outputs)}.part-model{fill:var(--part-model)}.part-rows{fill:var(--part-rows)}
+.part-segments{fill:var(--part-segments)}.part-safety{fill:var(--part-safety)}
+svg .part-name{fill:var(--on-part);font-size:12px}
 .terms{display:grid;gap:2px 18px;margin:8px 0 0;font-size:.9rem}.terms div{display:flex;flex-wrap:wrap;gap:0 8px}
 .terms dt{font-weight:600}.terms dd{margin:0;color:var(--soft)}
 .card{background:var(--card);border:1px solid var(--rule);border-left:5px solid var(--refused);border-radius:8px;

@@ -106,10 +106,10 @@ def parts_bar(record: DecisionRecord, identifier: str) -> str:
         return 10 + (WIDTH - 20) * size / (largest * 1.06)
 
     drawn, start = [], 0
-    for number, (name, size) in enumerate(parts):
+    for name, size in parts:
         width = x(start + size) - x(start)
         drawn.append(
-            f'<rect class="part part-{number % 5}" x="{x(start):.1f}" y="26" width="{max(0.0, width - 1):.1f}" '
+            f'<rect class="{_PART_CLASSES[name]}" x="{x(start):.1f}" y="26" width="{max(0.0, width - 1):.1f}" '
             f'height="30"><title>{escape(name)}: {gib(size)}</title></rect>'
         )
         if width > 8 * len(name):
@@ -124,6 +124,16 @@ def parts_bar(record: DecisionRecord, identifier: str) -> str:
     drawn.append(f'<text class="label" x="{x(required):.1f}" y="80" text-anchor="end">price {gib(required)}</text>')
     described = ", ".join(f"{name} {gib(size)}" for name, size in parts)
     return _svg(identifier, 88, "Price in parts against the budget", described, drawn)
+
+
+_PART_CLASSES: Final = {
+    "outputs": "part-outputs",
+    "floor": "part-model",
+    "model memory": "part-model",
+    "logical rows": "part-rows",
+    "segments": "part-segments",
+    "safety": "part-safety",
+}
 
 
 def price_parts(record: DecisionRecord) -> list[tuple[str, int]]:

@@ -62,7 +62,7 @@ def test_a_record_holds_no_token_ids(record: DecisionRecord) -> None:
 def test_a_changed_figure_is_found(record: DecisionRecord, seed: int) -> None:
     """The replay can fail: whatever computed figure is changed, it is the first difference or makes one."""
     data: Any = json.loads(record_text(record))
-    choices = [
+    choices: list[tuple[Any, ...]] = [
         ("price", "required_bytes"),
         ("price", "retained_bytes"),
         ("price", "compute_bytes"),

@@ -1,0 +1,314 @@
+"""`pricing report`: what it finds in a run, and that its page is whole, self-contained and accessible."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pricing.cli.app import pricing
+from pricing.record import Event
+from pricing.report_html import MAX_CARDS, MAX_TABLE_ROWS, TERM_WORDS, page
+from pricing.report_style import STYLE
+from pricing.run_report import Severity, read_run
+from tests.records.recorded_run import record_run
+
+VOID = {"meta", "line", "circle", "rect", "path"}
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(pricing, ["report", *map(str, arguments)])
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("troubled")
+    record_run(folder, refused=(20, 21), out_of_memory=(30,), under=(35,))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calm")
+    record_run(folder, law="frontier", names=("rank0", "rank1"))
+    return folder
+
+
+# --- what it finds ---------------------------------------------------------------------------------------------------
+
+
+def test_a_troubled_run_says_what_happened_most_urgent_first(troubled: Path) -> None:
+    report = read_run(troubled)
+    severities = [finding.severity for finding in report.findings()]
+    assert severities[:3] == [Severity.FAILED, Severity.FAILED, Severity.REFUSED]
+    assert severities == sorted(severities, key=list(Severity).index)
+    failed, under, refused = report.findings()[:3]
+    assert failed.what == "1 wave ran out of memory after admission"
+    assert "to spare" in failed.advice
+    assert under.what.startswith("1 wave peaked above the price, at most by ") and "rank0 wave 35" in under.what
+    assert refused.what == "2 waves were refused before anything ran"
+    assert "misses its budget by" in refused.advice
+    assert (report.ran, report.count(Event.REFUSED), report.count(Event.OUT_OF_MEMORY)) == (37, 2, 1)
+    assert len(report.under) == 1 and not report.unreadable and all(item.replays for item in report.records)
+
+
+def test_a_calm_run_says_so(calm: Path) -> None:
+    report = read_run(calm)
+    (finding,) = report.findings()
+    assert finding.severity is Severity.GOOD
+    assert finding.what == "all 80 waves ran, each within its price" and finding.advice == "Nothing to do."
+    assert [series.label for series in report.series] == ["rank0", "rank1"]
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    result = run(tmp_path, "--html", tmp_path / "report.html")
+    assert result.exit_code == 0
+    assert "Nothing was recorded in this folder" in result.stdout
+    assert "recorder" in result.stdout
+    assert "<main>" in (tmp_path / "report.html").read_text()
+
+
+def test_a_failure_on_cached_memory_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D19: the estimate was right and it still failed, because cached is not free."""
+    from pricing import GIB
+    from pricing.budget import Budget
+    from tests.records import recorded_run
+
+    monkeypatch.setattr(recorded_run, "ROOMY", Budget(free_bytes=GIB, reserve_bytes=GIB, reusable_cache_bytes=90 * GIB))
+    record_run(tmp_path, out_of_memory=(10,), waves=11)
+    advice = read_run(tmp_path).findings()[0].advice
+    assert advice.startswith("It fitted only by counting what the allocator had cached") and "release" in advice
+
+
+def test_text_and_json_say_the_same(troubled: Path) -> None:
+    text = run(troubled)
+    assert text.exit_code == 0
+    assert "37 waves ran, 2 refused, 1 out of memory" in text.stdout
+    told: Any = json.loads(run(troubled, "--json").stdout)
+    assert (told["ran"], told["refused"], told["out_of_memory"], told["under"]) == (37, 2, 1, 1)
+    assert [finding["severity"] for finding in told["findings"]][:3] == ["failed", "failed", "refused"]
+    assert told["replayed_equal"] == told["records"] > 0
+    assert sum(told["binding_terms"].values()) == told["waves"] == 40
+
+
+def test_what_cannot_be_read_is_listed_and_the_rest_is_shown(tmp_path: Path) -> None:
+    record_run(tmp_path, refused=(20,), waves=25)
+    (tmp_path / "broken.json").write_text("{")
+    (waves,) = tmp_path.glob("*.waves.jsonl")
+    waves.write_bytes(waves.read_bytes() + b'{"torn')
+    report = read_run(tmp_path)
+    assert len(report.waves) == 25 and len(report.unreadable) == 2
+    assert "2 files could not be read in full" in [finding.what for finding in report.findings()]
+    assert "broken.json" in page(report)
+
+
+def test_records_without_wave_lines_are_still_a_run(tmp_path: Path) -> None:
+    record_run(tmp_path, refused=(20,), waves=25)
+    (waves,) = tmp_path.glob("*.waves.jsonl")
+    waves.unlink()
+    report = read_run(tmp_path)
+    assert report.count(Event.REFUSED) == 1 and len(report.waves) == len(report.records)
+
+
+def test_bad_folders_are_errors_of_one_line(tmp_path: Path) -> None:
+    assert run(tmp_path / "gone").exit_code == 2
+    assert run(tmp_path, "--html", tmp_path / "no" / "such" / "place.html").exit_code == 2
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+class Outline(HTMLParser):
+    """Elements and text of a page; fails on a tag that closes another."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == [], f"left open: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, tag: str, **wanted: str) -> list[dict[str, str | None]]:
+        return [
+            attributes
+            for name, attributes in self.elements
+            if name == tag and all(attributes.get(key.rstrip("_")) == value for key, value in wanted.items())
+        ]
+
+
+def test_the_page_is_written_whole_and_says_where(troubled: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    result = run(troubled, "--html", target)
+    assert result.exit_code == 0 and f"Page: {target}" in result.stdout
+    assert target.read_text() == page(read_run(troubled))
+
+
+def test_the_page_needs_nothing_from_outside_and_runs_no_script(troubled: Path) -> None:
+    text = page(read_run(troubled))
+    outline = Outline(text)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "video", "audio"} & {
+        name for name, _ in outline.elements
+    }
+    assert not re.search(r"https?:|//\w|url\(|@import|src=", text)
+    assert [a for _, attributes in outline.elements for a in attributes if a.startswith("on")] == []
+    assert "default-src 'none'" in text, "and the browser is told so"
+
+
+def test_the_page_draws_what_happened(troubled: Path) -> None:
+    report = read_run(troubled)
+    outline = Outline(page(report))
+    in_legend = 1
+    assert len(outline.all("path", class_="refused")) == 2 + in_legend
+    assert len(outline.all("path", class_="failed")) == 1 + in_legend
+    assert len(outline.all("circle", class_="under")) == 1 + in_legend
+    observed = [wave for wave in report.waves if wave.observed_bytes is not None]
+    assert len(outline.all("circle", class_="observed")) == len(observed) + in_legend
+    priced = [wave for wave in report.waves if not wave.is_cold and wave.event is not Event.REFUSED]
+    assert len(outline.all("line", class_="price")) == len(priced) + in_legend
+    words = " ".join(outline.words)
+    assert "rank0 wave 20 was refused" in words and "rank0 wave 30 ran out of memory" in words
+    assert "What would have helped" in words and "Decided by" in words
+    assert "67,108,864 bytes" in words and "13.7 MiB were free" in words
+    assert len(outline.all("tr")) >= len(report.waves) + 1
+
+
+def test_every_figure_of_every_wave_is_in_the_table(calm: Path) -> None:
+    report = read_run(calm)
+    words = Outline(page(report)).words
+    for wave in report.waves:
+        assert f"{wave.name} {wave.index}" in words
+    assert words.count("ran") == len(report.waves)
+
+
+def test_the_page_can_be_used_by_keyboard_and_by_ear(troubled: Path, calm: Path) -> None:
+    for folder in (troubled, calm):
+        outline = Outline(page(read_run(folder)))
+        identifiers = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
+        assert len(identifiers) == len(set(identifiers))
+        assert outline.all("html", lang="en") and len(outline.all("main")) == len(outline.all("h1")) == 1
+        for svg in outline.all("svg"):
+            if svg.get("aria-hidden") != "true":
+                assert svg["role"] == "img"
+                assert set((svg["aria-labelledby"] or "").split()) <= set(identifiers), "a title and a description"
+        for attributes in outline.all("div", role="region"):
+            assert attributes["tabindex"] == "0" and attributes["aria-label"], "what scrolls can be scrolled by key"
+        assert all("scope" in attributes for attributes in outline.all("th"))
+        assert outline.all("a", class_="skip", href="#waves")
+
+
+def test_headings_leave_out_no_level(troubled: Path) -> None:
+    levels = [int(tag[1]) for tag, _ in Outline(page(read_run(troubled))).elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels)), levels
+
+
+def test_names_from_outside_are_text_never_markup(tmp_path: Path) -> None:
+    record_run(tmp_path, names=("<script>alert(1)</script>",), refused=(20,), waves=25)
+    text = page(read_run(tmp_path, title="<b>run</b>"))
+    assert "<script" not in text and "<b>run" not in text
+    assert "&lt;script&gt;alert(1)" in text and "&lt;b&gt;run" in text
+
+
+def test_a_long_run_stays_a_small_page(tmp_path: Path) -> None:
+    record_run(tmp_path, law="frontier", waves=30)
+    (waves,) = tmp_path.glob("*.waves.jsonl")
+    line = waves.read_text().splitlines()[-1]
+    numbered = [line.replace('"index":29', f'"index":{number}') for number in range(6_000)]
+    refused = numbered[3].replace('"event":"observed"', '"event":"refused"')
+    waves.write_text("\n".join([*numbered[:3], refused, *numbered[4:]]) + "\n")
+    text = page(read_run(tmp_path))
+    assert len(text) < 1 << 20
+    assert f"{MAX_TABLE_ROWS + 1:,} of 6,000 waves" in text, "the newest, and the one in trouble"
+
+
+def test_many_refusals_are_counted_not_all_told(tmp_path: Path) -> None:
+    record_run(tmp_path, waves=40, refused=range(8, 38))
+    text = page(read_run(tmp_path))
+    assert text.count('<details class="card') == MAX_CARDS
+    assert text.count('<details class="card refused" open>') == 3
+    assert "6 more are in the folder" in text
+
+
+def test_every_binding_term_of_the_laws_has_words() -> None:
+    from pricing import BindingTerm
+
+    assert {str(term) for term in BindingTerm} <= set(TERM_WORDS)
+    assert {"frontier", "frontier_clamped", "frontier_lifted"} <= set(TERM_WORDS)
+
+
+# --- colours ---------------------------------------------------------------------------------------------------------
+
+TEXT_ON = [
+    ("ink", "page"),
+    ("ink", "card"),
+    ("ink", "lane"),
+    ("soft", "page"),
+    ("soft", "card"),
+    ("ink", "failed-wash"),
+    ("ink", "refused-wash"),
+    ("ink", "good-wash"),
+    ("ink", "notice-wash"),
+    ("failed", "card"),
+    ("refused", "card"),
+    ("page", "failed"),
+    ("page", "refused"),
+    ("page", "good"),
+    ("page", "price"),
+    *(("on-part", f"part-{part}") for part in ("outputs", "model", "rows", "segments", "safety")),
+]
+MARKS = ("price", "observed", "budget", "refused", "failed")
+
+
+def themes() -> dict[str, dict[str, str]]:
+    """The style sheet's variables in light and in dark."""
+    light, dark = re.findall(r":root\{(.*?)\}", STYLE, re.S)
+    found = {name: dict(re.findall(r"--([\w-]+):(#\w+)", text)) for name, text in (("light", light), ("dark", dark))}
+    return {"light": found["light"], "dark": {**found["light"], **found["dark"]}}
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_and_marks_can_be_told_from_their_ground(theme: str) -> None:
+    colours = themes()[theme]
+    for text, ground in TEXT_ON:
+        assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+    for mark in MARKS:
+        for ground in ("page", "over"):
+            assert contrast(colours[mark], colours[ground]) >= 3, (mark, ground)
