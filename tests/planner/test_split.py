@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from pricing import split
 from pricing.batch import Batch, PlanRequest
 from pricing.curve import gather
 from pricing.law import Law, required_bytes, retained_bytes
@@ -18,7 +19,7 @@ from pricing.plan import Setting, Verdict, plan_wave
 from pricing.profile import Profile
 from pricing.quantities import DEFAULT_SAFETY
 from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
-from pricing.split import Ladder, RungBounds, cut, retained_lower_bound_bytes, rung_sizes, split_key
+from pricing.split import Ladder, RungBounds, rung_sizes, split_key
 from pricing.testing import reachable_profiles
 from pricing.wave import Wave
 from tests.planner.naive import grpo, items, learned, naive_wave, only_signature, spec_groups, training_items
@@ -64,7 +65,6 @@ def all_cuts(ordered: Sequence[int], parts: int) -> Iterator[list[list[int]]]:
 
 
 @given(items=items, profile=ladder_profiles, setting=ladder_settings, law=laws)
-@settings(max_examples=60)
 def test_pruning_never_discards_a_rung_that_fits(items: Items, profile: Profile, setting: Setting, law: Law) -> None:
     """A rung's bound lies at or under its cost as cut, and under the cost of every other contiguous cut."""
     requests = [request for item in items for request in item if request.spec.is_active][:7]
@@ -133,7 +133,7 @@ def test_a_cut_has_the_least_largest_part_of_all_contiguous_cuts(items: Items, p
     def largest(cuts: list[list[int]]) -> int:
         return max(gather(batch, part, multiple).packed_rows for part in cuts)
 
-    found = cut(batch, ordered, parts, multiple)
+    found = split.cut(batch, ordered, parts, multiple)
     assert [request for part in found for request in part] == ordered and len(found) == parts
     fewest = min(largest(cuts) for count in range(1, parts + 1) for cuts in all_cuts(ordered, count))
     assert largest(found) == fewest
@@ -157,7 +157,7 @@ def test_retained_lower_bound_is_one_for_every_layout(profile: Profile, law: Law
         segment_state_bytes=data.draw(st.sampled_from([0, 10**5])),
         workload=Workload.training(shortest_rows=data.draw(st.sampled_from([20, 100]))),
     )
-    bound = retained_lower_bound_bytes(full, profile, law, DEFAULT_SAFETY)
+    bound = split.retained_lower_bound_bytes(full, profile, law, DEFAULT_SAFETY)
     for _ in range(4):
         layout = replace(
             full,
@@ -179,7 +179,9 @@ def test_retained_at_full_sharing_is_no_lower_bound() -> None:
     )
     layout = replace(full, packed_rows=113)
     assert retained_bytes(full, profile) > retained_bytes(layout, profile)
-    assert retained_lower_bound_bytes(full, profile, LAWS["warm"], DEFAULT_SAFETY) <= retained_bytes(layout, profile)
+    assert split.retained_lower_bound_bytes(full, profile, LAWS["warm"], DEFAULT_SAFETY) <= retained_bytes(
+        layout, profile
+    )
 
 
 def test_rung_sizes_climb_one_by_one_then_faster_and_end_at_one_request_a_child() -> None:

@@ -137,16 +137,15 @@ def test_the_search_asks_about_few_widths_and_grows_no_further_than_twice_the_an
 
 def test_a_short_request_ends_a_regime_and_may_lower_the_price() -> None:
     """From packed to logical pricing the charge goes: the price drops, and the search still takes widths in order."""
-    long = [[plan_request([0, 1, 2])], [plan_request([0, 1, 1])]]
-    batch = Batch([*long, [plan_request([2])]])
-    setting = Setting()
-    signature = only_signature(batch, setting)
-    profile = learned(rows=1_000, sharing=8)
-    packed = plan_wave(batch, profiles={signature: profile}, available_bytes=10**9, setting=setting).tried
-    prices = {tried.width: tried.required_bytes for tried in packed}
-    assert prices[3] < prices[2]
-    plan = plan_wave(batch, profiles={signature: profile}, available_bytes=prices[2] - 1, setting=setting)
-    assert plan.width == 1  # width 3 would fit, but width 2 does not
+    batch = Batch([[plan_request([0, 1, 2])], [plan_request([0, 1, 1])], [plan_request([0, 2])], [plan_request([2])]])
+    signature = only_signature(batch, Setting())
+    profiles = {signature: learned(rows=1_000, sharing=8)}
+    tried = plan_wave(batch, profiles=profiles, available_bytes=10**9).tried
+    prices = {each.width: each.required_bytes for each in tried}
+    third = plan_wave(Batch(batch.items[:3]), profiles=profiles, available_bytes=10**9).required_bytes
+    assert prices[4] < prices[2] < third
+    plan = plan_wave(batch, profiles=profiles, available_bytes=third - 1)
+    assert plan.width == 2  # width 4 would fit, but width 3 does not
 
 
 def test_trust_growth_limits_the_rows_and_takes_equality() -> None:
