@@ -9,8 +9,9 @@ alone, and the floor enters the law as F.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -81,6 +82,7 @@ class Binding:
         self._modes: dict[bool, RecomputeMode] = {}
         self._one_layer = bool(rank._one_layer_recompute())
         self._native_profiles: dict[bool, dict[Any, Any]] = {self._one_layer: rank._memory_profiles}
+        self._running: tuple[Callable[[], Any], bool] = (lambda: None), self._one_layer
         self._native = type(rank)
         nothing_learned = implementation._MemoryProfile(bytes_per_token=0.0, packed_tokens=0)
         self._cold_floor = _floor_view(rank, {})
@@ -198,7 +200,8 @@ class Binding:
         self, plan: Any, peak_delta_bytes: int, *, retained_bytes: int | None, caller_phase: bool = False
     ) -> None:
         """Learn from one reading. ART's own profile is kept in step: its trust gates and its telemetry read that."""
-        self._follow_recompute_mode()
+        ran, mode = self._running
+        one_layer = self._follow_recompute_mode(mode if ran() is plan else None)
         self._original("_update_memory_profile")(
             self.rank, plan, peak_delta_bytes, retained_bytes=retained_bytes, caller_phase=caller_phase
         )
@@ -211,7 +214,7 @@ class Binding:
             caller_phase=caller_phase,
             split_child=self._runs_split,
         )
-        ledger = self._ledger(plan.signature)
+        ledger = self._ledger(plan.signature, one_layer)
         ledger.profile = observe(ledger.profile, reading)
         self._record(Observation(signature=ledger.signature, reading=reading, profile=ledger.profile))
 
@@ -221,6 +224,7 @@ class Binding:
             admission = self._admission(plan, check, context)
             self.admissions.append(admission)
             self._record(admission)
+            self._running = weakref.ref(plan), self._one_layer
         return self._original("_run_flat_plan_with_memory_tracking")(self.rank, plan, check=check, context=context)
 
     # --- bookkeeping ---
@@ -271,19 +275,20 @@ class Binding:
         (known,) = self._priced.values()
         return known
 
-    def _follow_recompute_mode(self) -> bool:
+    def _follow_recompute_mode(self, known: bool | None = None) -> bool:
         """Whether one-layer recompute is live, asked anew. Profiles of the other mode, ART's included, are put aside.
 
-        A profile learned under one mode says nothing of another, and ART's trust gates must not open on it.
+        A profile learned under one mode says nothing of another, and ART's trust gates must not open on it. A reading
+        belongs to the mode its plan ran in (`known`), whatever the caller switched to since.
         """
-        one_layer = bool(self.rank._one_layer_recompute())
+        one_layer = bool(self.rank._one_layer_recompute()) if known is None else known
         if one_layer is not self._one_layer:
             self._one_layer = one_layer
             self.rank._memory_profiles = self._native_profiles.setdefault(one_layer, {})
         return one_layer
 
-    def _ledger(self, original: Any) -> _Ledger:
-        key = (original, self._follow_recompute_mode())
+    def _ledger(self, original: Any, one_layer: bool | None = None) -> _Ledger:
+        key = (original, self._follow_recompute_mode(one_layer))
         ledger = self._ledgers.get(key)
         if ledger is None:
             mode = self._modes.get(key[1])

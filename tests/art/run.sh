@@ -27,4 +27,4 @@ fetch openpipe-art==0.5.23
 fetch megatron-core==0.17.0
 cd "$root"
 PYTHONPATH="$root:$home/site${PYTHONPATH:+:$PYTHONPATH}" OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} \
-    exec "$python" -m pytest tests/art "$@"
+    exec "$python" -m pytest --disable-warnings tests/art "$@"

@@ -220,6 +220,21 @@ def test_every_admission_is_explained_by_the_price_that_admitted_it() -> None:
 
 
 @pytest.mark.usefixtures("no_execution")
+def test_a_reading_belongs_to_the_recompute_mode_its_plan_ran_in() -> None:
+    rank = planning_rank(Geometry())
+    binding = bind(rank)
+    items = make_batch(random.Random(9), prompts=1, rollouts=2, prompt=(64, 64), completion=(64, 64))
+    candidate = rank._select_next_micro_batch(items, 0)
+    run(rank, candidate.plan, candidate.check)
+    rank.runtime.model[0].decoder.eval()  # the caller evaluates inside the yield and leaves the model so
+    rank._update_memory_profile(candidate.plan, 1 << 30, retained_bytes=None, caller_phase=True)
+    ((learned, _),) = binding.profiles.items()
+    assert learned.recompute.is_one_layer_full
+    required(rank, key=candidate.plan.signature)
+    assert binding.last_priced[1].is_empty
+
+
+@pytest.mark.usefixtures("no_execution")
 def test_a_recorder_gets_a_record_of_every_wave_that_replays_to_the_same_bytes() -> None:
     rank = planning_rank(Geometry(), 6 * GIB)
     recorder = Recorder(name="art")
