@@ -289,11 +289,11 @@ def _line(points: Sequence[tuple[float, float]], kind: str) -> str:
 
 
 def _steps(points: Sequence[tuple[float, float]]) -> str:
-    """A path over the whole plot that holds each y until the next point's x."""
+    """A path over the whole plot that holds each point's y as far as halfway to its neighbours."""
     path = [f"M{LEFT} {points[0][1]:.1f}"]
-    for (_, before), (x, y) in pairwise(points):
+    for (left, before), (right, y) in pairwise(points):
         if y != before:
-            path.append(f"H{x:.1f}V{y:.1f}")
+            path.append(f"H{(left + right) / 2:.1f}V{y:.1f}")
     return "".join([*path, f"H{WIDTH - RIGHT}"])
 
 

@@ -5,6 +5,7 @@ Everything is computed here; `pricing.report_html` and the command line only sho
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from pricing.errors import FileFormatError, PricingError
 from pricing.laws import LAWS
 from pricing.metrics import SUMMARY_VERSION, WaveSummary
 from pricing.plan import Verdict
-from pricing.quantities import GIB
+from pricing.quantities import GIB, MIB
 from pricing.record import DecisionRecord, Event, ReadRecord, read_record
 from pricing.replay import Answer, WhatIf, replay, what_if
 from pricing.spool import WAVES_SUFFIX, record_paths, wave_paths
@@ -255,10 +256,25 @@ def _under_priced(report: RunReport) -> Iterator[Finding]:
     yield Finding(
         severity=Severity.FAILED,
         what=f"{_waves(len(under))} peaked above the price, at most by {percent(miss)} ({_place(worst)})",
-        advice=f"This must not happen to a wave like those already seen. Until it is understood, raise the safety "
-        f"factor by {percent(miss)} or more. Then look whether the wave was smaller than any before it (not promised), "
-        f"or its loss keeps more than 6 KiB a logical row.",
+        advice="This must not happen to a wave like those already seen. Until it is understood, "
+        f"{_more_safety(report)}. Then look whether the wave was smaller than any before it (not promised), or its "
+        "loss keeps more than 6 KiB a logical row.",
     )
+
+
+def _more_safety(report: RunReport) -> str:
+    """The least safety factor in hundredths that would have covered every recorded peak."""
+    records = [item.record for item in report.records if item.record.observed is not None]
+    needed = [
+        Fraction(record.safety.numerator, record.safety.denominator)
+        * Fraction(record.observed.peak_delta_bytes, record.required_bytes)
+        for record in records
+        if record.observed is not None and record.required_bytes and WaveSummary.of(record).is_under
+    ]
+    if not needed:
+        return "raise the safety factor by as much"
+    hundredths = math.ceil(100 * max(needed))
+    return f"raise the safety factor to {hundredths // 100}.{hundredths % 100:02d} or more"
 
 
 def _refused(report: RunReport) -> Iterator[Finding]:
@@ -285,7 +301,7 @@ def _refusal_advice(refusals: Sequence[Recorded]) -> str:
     advice = f"The largest misses its budget by {gib(most)}." if most else "Each has its reason below."
     if helped:
         law, count = helped.most_common(1)[0]
-        return f"{advice} Under the {law} law {_of(count, len(refusals))} would have run: consider `--law {law}`."
+        return f"{advice} Under the {law} law {_of(count, len(refusals))} would have run: consider it."
     return f"{advice} No other law would have run them: free as much, or make the item smaller (below: by how much)."
 
 
@@ -294,7 +310,7 @@ def _loose(report: RunReport) -> Iterator[Finding]:
     if median is None or median < LOOSE_OVER:
         return
     laws = sorted({wave.law for wave in report.scored})
-    advice = "Waves are narrower than the device allows."
+    advice = "Waves are narrower than they could be."
     if "frontier" not in laws and "frontier" in LAWS:
         advice += " The frontier law follows mixed wave sizes far more closely: `pricing replay FOLDER --law frontier`"
         advice += " shows what it would have priced."
@@ -342,9 +358,11 @@ _RULES: Final = (_out_of_memory, _under_priced, _refused, _loose, _not_replaying
 
 
 def gib(byte_count: int) -> str:
-    """Bytes in GiB with two decimals, in MiB below a tenth of a GiB."""
+    """Bytes in GiB with two decimals; in MiB below a tenth of a GiB, in KiB below a tenth of a MiB."""
+    if abs(byte_count) < MIB // 10:
+        return f"{byte_count / 1024:,.1f} KiB"
     if abs(byte_count) < GIB // 10:
-        return f"{byte_count / (1 << 20):,.1f} MiB"
+        return f"{byte_count / MIB:,.1f} MiB"
     return f"{byte_count / GIB:,.2f} GiB"
 
 

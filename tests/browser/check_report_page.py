@@ -22,9 +22,7 @@ from tests.records.recorded_run import record_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium is installed here (Debian: apt-get install chromium)"
-)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)")
 
 Pixels = Counter[tuple[int, int, int]]
 
@@ -86,7 +84,8 @@ def screenshot(path: Path, theme: str) -> Pixels:
         "--window-size=1200,2000",
         f"--blink-settings=preferredColorScheme={scheme}",
     )
-    return Counter(image.open(target).convert("RGB").getdata())
+    raw = image.open(target).convert("RGB").tobytes()
+    return Counter(zip(raw[0::3], raw[1::3], raw[2::3], strict=True))
 
 
 def variables(theme: str) -> dict[str, tuple[int, int, int]]:

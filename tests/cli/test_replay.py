@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pricing import GIB, find_law, required_bytes
+from pricing import GIB, Safety, find_law, required_bytes
 from pricing.cli.app import pricing
 from pricing.laws import LAWS
 from pricing.record import record_text
@@ -116,8 +116,6 @@ def test_what_if_prices_are_the_kernel_s(tmp_path: Path) -> None:
     for answer in outcome["what_if"]:
         law = find_law(answer["law"])
         assert answer["safety"] == "3/2"
-        from pricing import Safety
-
         assert answer["required_bytes"] == required_bytes(WAVE, PROFILE, law, Safety.parse("3/2"))
         assert answer["answer"] == ("runs" if answer["required_bytes"] <= 2 * GIB else "refused")
     assert [answer["law"] for answer in outcome["what_if"]] == list(LAWS)

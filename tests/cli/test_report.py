@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from pricing import GIB, BindingTerm, Safety, find_law
+from pricing.budget import Budget
 from pricing.cli.app import pricing
 from pricing.record import Event
+from pricing.replay import what_if
 from pricing.report_html import MAX_CARDS, MAX_TABLE_ROWS, TERM_WORDS, page
 from pricing.report_style import STYLE
-from pricing.run_report import Severity, read_run
+from pricing.run_report import Severity, gib, percent, read_run
+from tests.records import recorded_run
 from tests.records.recorded_run import record_run
 
 VOID = {"meta", "line", "circle", "rect", "path"}
@@ -55,10 +59,34 @@ def test_a_troubled_run_says_what_happened_most_urgent_first(troubled: Path) -> 
     assert failed.what == "1 wave ran out of memory after admission"
     assert "to spare" in failed.advice
     assert under.what.startswith("1 wave peaked above the price, at most by ") and "rank0 wave 35" in under.what
+    assert re.search(r"raise the safety factor to \d\.\d\d or more", under.advice)
     assert refused.what == "2 waves were refused before anything ran"
     assert "misses its budget by" in refused.advice
     assert (report.ran, report.count(Event.REFUSED), report.count(Event.OUT_OF_MEMORY)) == (37, 2, 1)
     assert len(report.under) == 1 and not report.unreadable and all(item.replays for item in report.records)
+
+
+def test_the_safety_factor_that_is_advised_would_have_covered_every_peak(troubled: Path) -> None:
+    report = read_run(troubled)
+    advised = re.search(r"to (\d\.\d\d) or more", report.findings()[1].advice)
+    assert advised is not None
+    learned = [item for item in report.records if item.record.price.binding_term != BindingTerm.COLD]
+    assert learned
+    for item in learned:
+        answer = what_if(item.record, find_law(item.record.law), Safety.parse(advised[1]))
+        assert not answer.under_bytes
+
+
+def test_figures_are_short_and_never_read_as_nothing() -> None:
+    assert [gib(size) for size in (0, 2_848, 105_000, 64 << 20, GIB, -3 * GIB)] == [
+        "0.0 KiB",
+        "2.8 KiB",
+        "0.1 MiB",
+        "64.0 MiB",
+        "1.00 GiB",
+        "-3.00 GiB",
+    ]
+    assert [percent(share) for share in (0.0, 0.099, 1.5, -0.25)] == ["0.0 %", "9.9 %", "150 %", "-25.0 %"]
 
 
 def test_a_calm_run_says_so(calm: Path) -> None:
@@ -79,10 +107,6 @@ def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_failure_on_cached_memory_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D19: the estimate was right and it still failed, because cached is not free."""
-    from pricing import GIB
-    from pricing.budget import Budget
-    from tests.records import recorded_run
-
     monkeypatch.setattr(recorded_run, "ROOMY", Budget(free_bytes=GIB, reserve_bytes=GIB, reusable_cache_bytes=90 * GIB))
     record_run(tmp_path, out_of_memory=(10,), waves=11)
     advice = read_run(tmp_path).findings()[0].advice
@@ -256,8 +280,6 @@ def test_many_refusals_are_counted_not_all_told(tmp_path: Path) -> None:
 
 
 def test_every_binding_term_of_the_laws_has_words() -> None:
-    from pricing import BindingTerm
-
     assert {str(term) for term in BindingTerm} <= set(TERM_WORDS)
     assert {"frontier", "frontier_clamped", "frontier_lifted"} <= set(TERM_WORDS)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pricing import GIB, NO_RECOMPUTE, Profile, RequestSpec, find_law, observe, required_bytes
+from pricing import GIB, NO_RECOMPUTE, Profile, RequestSpec, Safety, find_law, observe
 from pricing.budget import Budget, BudgetVerdict
 from pricing.codec import IncompleteRecordError
 from pricing.laws import LAWS
@@ -130,15 +130,11 @@ def test_d16_changing_only_the_recompute_mode_in_a_report_changes_its_price_not_
 
 def test_d23_a_failure_keeps_the_admission_s_own_figures(tmp_path: Path) -> None:
     """Admit 100 of 120, then run out of memory after free fell to 3."""
-    profile = rate_profile(1, 10)
-    wave = a_wave(90 - 10, floor_bytes=90)
-    admitted_at = required_bytes(wave, profile, find_law("logical"))
-    assert admitted_at == 99 + 0
-    wave = a_wave(80, floor_bytes=100)
+    profile, wave = rate_profile(1, 10), a_wave(80, floor_bytes=100)
     budget = Budget(free_bytes=120, reserve_bytes=0)
     recorder = Recorder(spool=tmp_path)
     ticket = recorder.priced(
-        wave, profile, available_bytes=120, budget=budget, law=find_law("logical"), safety=find_unit_safety()
+        wave, profile, available_bytes=120, budget=budget, law=find_law("logical"), safety=Safety.parse(1)
     )
     assert ticket is not None and ticket.required_bytes == 100
     recorder.out_of_memory(ticket, requested_bytes=24, budget_after=Budget(free_bytes=3, reserve_bytes=0))
@@ -150,12 +146,6 @@ def test_d23_a_failure_keeps_the_admission_s_own_figures(tmp_path: Path) -> None
     assert record.failure is not None and record.failure.cause == "out_of_memory"
     assert record.failure.budget_after is not None and record.failure.budget_after.free_bytes == 3
     assert replay(record).is_equal, "the replay judges by the admission's figures, not by the failed state's"
-
-
-def find_unit_safety() -> Any:
-    from pricing import Safety
-
-    return Safety.parse(1)
 
 
 def refused_split() -> WavePlan:
