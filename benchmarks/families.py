@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from adapters.trainer_rank.decoder import (
     Attention,
@@ -34,6 +35,9 @@ from pricing.wave import RecurrentGeometry, segment_state_bytes
 
 CHUNK_ROWS = 64
 """Rows the delta rule handles at once."""
+
+SLAB_CHUNKS = 16
+"""Chunks whose inner part is computed, and in backward recomputed, at a time."""
 
 RECURRENT_EVERY = 4
 """In the gdn families every fourth layer is attention, the others are recurrent."""
@@ -217,6 +221,15 @@ class ChunkPlan:
     segments: int
     history_KP: Tensor
 
+    @property
+    def slabs(self) -> list[tuple[int, int]]:
+        """`groups`, at most `SLAB_CHUNKS` chunks at a time."""
+        return [
+            (min(SLAB_CHUNKS, chunks - first), length)
+            for chunks, length in self.groups
+            for first in range(0, chunks, SLAB_CHUNKS)
+        ]
+
     @classmethod
     def of(cls, rows: PackedRows, taps: int) -> ChunkPlan:
         spans = [(first, count, parent) for first, count, parent in rows.segment_spans()]
@@ -301,14 +314,15 @@ def delta_rule(
     """Gated delta rule over a tree: q, k [P, h, dk], v [P, h, dv], log decay and strength [P, h] in reordered rows.
 
     Row by row: S <- S * exp(g); S <- S + k (strength * (v - k S)); out = q S. Within a chunk the sequential part is a
-    unit lower-triangular solve; between chunks only the state [h, dk, dv] is carried.
+    unit lower-triangular solve; between chunks only the state [h, dk, dv] is carried. What happens within chunks is
+    recomputed slab by slab in backward: a workspace, so that the scan and its states hold the layer's peak.
     """
-    parts = []
-    first = 0
-    for chunks, length in plan.groups:
-        here = slice(first, first + chunks * length)
-        first += chunks * length
-        parts.append(_within_chunks(query[here], key[here], value[here], log_decay[here], strength[here], length))
+    inputs = (query, key, value, log_decay, strength)
+    sizes = [chunks * length for chunks, length in plan.slabs]
+    parts = [
+        checkpoint(_within_chunks, *slab, length, use_reentrant=False)
+        for (_, length), *slab in zip(plan.slabs, *(rows.split(sizes) for rows in inputs), strict=True)
+    ]
     decayed_query, decayed_key, solved_value, solved_key, scores, total = (
         torch.cat(column) if len(column) > 1 else column[0] for column in zip(*parts, strict=True)
     )

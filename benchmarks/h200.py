@@ -29,6 +29,12 @@ def table(family: str) -> tuple[str, ...]:
     return ("-m", "benchmarks.controlled_table", "--family", family, "--seconds", "90", "--out", f"WORK/controlled-{family}.jsonl")
 
 
+def high_branch(family: str) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.high_branch", "--family", family, "--seconds", "60", "--out", f"WORK/high_branch-{family}.jsonl",
+    )  # fmt: skip
+
+
 def soak(law: str, waves: int, seconds: int) -> tuple[str, ...]:
     return (
         "-m", "benchmarks.soak", "--gib", "8", "--waves", str(waves), "--law", law, "--seconds", str(seconds),
@@ -47,7 +53,7 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
             table("gdn_moe"),
         ],
         [
-            ("-m", "benchmarks.high_branch", "--family", "gdn", "--seconds", "60", "--out", "WORK/high_branch.jsonl"),
+            high_branch("gdn"),
             trace("long", 100),
             trace("gdn", 100),
             trace("many", 60),
@@ -55,14 +61,18 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         [trace("deep", 70), trace("imbalance", 70), trace("saver", 50), trace("alternate", 70)],
     ],
     "second": [
-        [("-m", "benchmarks.overhead", "--seconds", "60", "--out", "WORK/overhead.jsonl")],
         [
-            soak("warm", 300, 400),
-            soak("frontier", 100, 300),
-            soak("packed", 100, 300),
-            soak("logical", 100, 300),
+            (*PYTEST, "tests/cuda/test_head_charge.py"),
             (*PYTEST, "tests/cuda/test_waves.py"),
+            (*PYTEST, "tests/cuda/test_shared_execution.py"),
+            high_branch("gdn"),
+            high_branch("gdn_moe"),
+            table("gdn"),
+            table("gdn_moe"),
+            trace("gdn", 75),
         ],
+        [("-m", "benchmarks.overhead", "--seconds", "45", "--out", "WORK/overhead.jsonl")],
+        [soak("warm", 300, 340), soak("frontier", 100, 340), soak("packed", 100, 340), soak("logical", 100, 340)],
     ],
 }
 

@@ -1,8 +1,8 @@
 """The high-branch case: what does a segment cost in a recurrent layer?
 
 101 branches of 20 rows on a prompt of 5,100 against one request of 7,119 rows, on a family with gated delta nets whose
-head is small enough (a vocabulary of 32,000) that the recomputed recurrent layer holds the peak. Prints bytes per row of
-both and bytes per extra segment beside G, the charge.
+head and feed-forward are small enough that the recomputed recurrent layer holds the peak. Prints bytes per row of both
+and bytes per extra segment beside G, the charge.
 
     python -m benchmarks.high_branch --family gdn --out high_branch.jsonl --seconds 60
 """
@@ -17,6 +17,7 @@ from benchmarks.families import Family, build
 from benchmarks.waves import Lines, WaveRunner, branches, common_arguments, prepared, shuffled_repeats, single
 
 SMALL_VOCABULARY = 32_000
+SMALL_FEED_FORWARD = 2_560
 
 
 def main() -> None:
@@ -59,7 +60,8 @@ def main() -> None:
 
 
 def _small_head(family: Family) -> Family:
-    return replace(family, config=replace(family.config, vocabulary=SMALL_VOCABULARY))
+    narrow = min(family.config.feed_forward, SMALL_FEED_FORWARD)
+    return replace(family, config=replace(family.config, vocabulary=SMALL_VOCABULARY, feed_forward=narrow))
 
 
 if __name__ == "__main__":

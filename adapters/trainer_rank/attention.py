@@ -1,8 +1,9 @@
 """Attention by segment ancestry: a row sees the rows before it in its own segment and in its segment's ancestors.
 
-On CUDA this is FlexAttention with a block mask computed here, block by block. Elsewhere it is scaled dot-product attention
-with an explicit boolean mask, a chunk of queries at a time and recomputed in backward. Neither ever holds P x P anything,
-so that attention's memory grows with rows, not with their square.
+On CUDA this is FlexAttention with a block mask computed here, block by block. Elsewhere, and for waves of less than a block
+(which FlexAttention would lower to its decoding kernel, and fail on), it is scaled dot-product attention with an explicit
+boolean mask, a chunk of queries at a time and recomputed in backward. Neither ever holds P x P anything, so that attention's
+memory grows with rows, not with their square.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def ancestry_mask(rows: PackedRows) -> BlockMask:
 
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
     """Attention over packed rows. query [1, H, P, D]; key, value [1, Hkv, P, D] with Hkv dividing H; out [1, H, P, D]."""
-    if query.device.type == "cuda":
+    if query.device.type == "cuda" and query.shape[2] >= BLOCK_ROWS:
         out: Tensor = _compiled_flex_attention()(
             query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
         )

@@ -19,9 +19,7 @@ CPU = torch.device("cpu")
 VOCABULARY = 97
 TOLERANCE = 1e-5
 
-TINY = DecoderConfig(
-    vocabulary=VOCABULARY, hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48
-)
+TINY = DecoderConfig(vocabulary=VOCABULARY, hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48)
 
 
 def tiny_decoder(**settings: Any) -> Decoder:
@@ -99,4 +97,6 @@ def assert_shared_equals_unshared(model: nn.Module, shared: PackedRows) -> None:
 def assert_same(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert got.keys() == wanted.keys()
     for name in got:
-        torch.testing.assert_close(got[name], wanted[name], rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            got[name], wanted[name], rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
+        )

@@ -231,6 +231,8 @@ def test_gradients_add_up_over_waves(meter: PeakMeter) -> None:
         model.zero_grad()
         for call in calls:
             train(rank, call)
-        gradients.append(torch.cat([value.grad.flatten().float() for value in model.parameters() if value.grad is not None]))
+        gradients.append(
+            torch.cat([value.grad.flatten().float() for value in model.parameters() if value.grad is not None])
+        )
     error = (gradients[0] - gradients[1]).norm() / gradients[0].norm()
     assert error < (1e-5 if meter.counter.device.type == "cpu" else 2e-2)

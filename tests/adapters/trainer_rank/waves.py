@@ -57,7 +57,9 @@ def groups(count: int, **sizes: Any) -> list[list[Request]]:
 
 
 def loss_of(outputs: Sequence[RequestOutputs]) -> Tensor:
-    return torch.stack([output.target_log_probs.sum() for output in outputs if output.target_log_probs is not None]).sum()
+    return torch.stack(
+        [output.target_log_probs.sum() for output in outputs if output.target_log_probs is not None]
+    ).sum()
 
 
 def train(rank: TrainerRank, items: Sequence[Any]) -> list[MicroBatch]:
