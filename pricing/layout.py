@@ -48,7 +48,8 @@ class Layout:
 
     token_ids, position_ids (position within the request), segment_ids, parent_ids (the segment's parent): one per
     packed row; padding rows have token 0, position 0 and segment -1. request_positions: for each request, by its
-    index in the batch, the packed rows of its tokens in order; empty for inactive requests.
+    index in the batch, the packed rows of its tokens in order; empty for inactive requests. Rows of nested requests
+    share memory: not to be written to.
     """
 
     token_ids: Any
@@ -103,19 +104,26 @@ class _LayoutBuilder:
         )
 
     def _lay_group(self, group: int, members: list[int]) -> None:
-        start, nothing = self._row, self._tokens.count_up(0, 0)
+        start = self._row
+        nodes = gather(self._batch, members).segment_nodes()
+        leaf_rows = self._rows_to_first_leaf(nodes)
         waiting = iter(members)  # depth-first too, so requests end in the order in which segments are laid
         member = next(waiting, None)
         # (node, segment id, packed positions from the root) of the path to the segment laid last.
-        path: list[tuple[int, int, Any]] = [(ROOT, NO_SEGMENT, nothing)]
-        for node, parent in [(ROOT, ROOT), *gather(self._batch, members).segment_nodes()]:
+        path: list[tuple[int, int, Any]] = [(ROOT, NO_SEGMENT, self._tokens.filled(leaf_rows[ROOT], 0))]
+        laid = ROOT
+        for node, parent in [(ROOT, ROOT), *nodes]:
             if node != ROOT:
                 while path[-1][0] != parent:
                     path.pop()
-                path.append(self._lay_segment(node, *path[-1]))
+                _, segment, positions = path[-1]
+                if laid != parent:  # not its first child: the positions from the root go on in another row
+                    positions = self._copied(positions, self._batch.depths[parent], leaf_rows[node])
+                path.append((node, self._lay_segment(node, parent, segment, positions), positions))
             while member is not None and self._batch.terminals[member] == node:
-                self._positions[member] = path[-1][2]
+                self._positions[member] = self._tokens.view(path[-1][2], self._batch.depths[node])
                 member = next(waiting, None)
+            laid = node
         assert member is None, f"request {member} ends at no segment of its group"
         rows = self._row - start
         padded_rows = ceil_div(rows, self._multiple) * self._multiple
@@ -123,7 +131,22 @@ class _LayoutBuilder:
         key = self._batch.groups[group]
         self._groups.append(LayoutGroup(key=key, start=start, rows=rows, padded_rows=padded_rows))
 
-    def _lay_segment(self, node: int, parent_node: int, parent: int, parent_path: Any) -> tuple[int, int, Any]:
+    def _rows_to_first_leaf(self, nodes: Sequence[tuple[int, int]]) -> dict[int, int]:
+        """Rows from the root to the end of the first leaf below each node: all that its first children's paths need."""
+        rows = {ROOT: 0}
+        for node, parent in reversed(nodes):
+            rows[node] = rows.get(node, self._batch.depths[node])
+            rows[parent] = rows[node]
+        return rows
+
+    def _copied(self, positions: Any, count: int, length: int) -> Any:
+        """A row of `length` that begins with the first `count` positions."""
+        row = self._tokens.filled(length, 0)
+        row[:count] = positions[:count]
+        return row
+
+    def _lay_segment(self, node: int, parent_node: int, parent: int, positions: Any) -> int:
+        """Lay the segment's rows, note them in `positions`; returns its id."""
         batch, tokens = self._batch, self._tokens
         first, end = batch.depths[parent_node], batch.depths[node]
         start, stop = self._row, self._row + end - first
@@ -133,8 +156,9 @@ class _LayoutBuilder:
         self._position_runs.append(tokens.count_up(first, end))
         self._segment_runs.append(tokens.filled(end - first, segment))
         self._parent_runs.append(tokens.filled(end - first, parent))
+        positions[first:end] = tokens.count_up(start, stop)
         self._row = stop
-        return node, segment, tokens.concatenate([parent_path, tokens.count_up(start, stop)])
+        return segment
 
     def _pad(self, count: int) -> None:
         tokens = self._tokens

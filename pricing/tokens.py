@@ -49,6 +49,10 @@ class Tokens(Protocol):
         """One row of all of them, in order."""
         ...
 
+    def view(self, row: Any, count: int) -> Any:
+        """The first `count` of a row, without a copy."""
+        ...
+
 
 class ArrayTokens:
     """The standard library's arrays of 64-bit integers."""
@@ -95,6 +99,9 @@ class ArrayTokens:
         for row in rows:
             joined.extend(row)
         return joined
+
+    def view(self, row: array[int], count: int) -> memoryview:
+        return memoryview(row)[:count]
 
 
 def _flat(values: Any) -> list[int]:
@@ -163,6 +170,9 @@ class NumpyTokens:
         if not rows:
             return self._numpy.empty(0, dtype=self._numpy.int64)
         return self._numpy.concatenate(rows)
+
+    def view(self, row: Any, count: int) -> Any:
+        return row[:count]
 
 
 def default_tokens() -> Tokens:

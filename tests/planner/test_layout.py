@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -105,13 +106,19 @@ def test_both_backends_lay_out_the_same(items: Items, multiple: int, seed: int) 
     assert layouts[0] == layouts[1]
 
 
-def test_a_deep_chain_is_laid_out() -> None:
-    """2,000 nested prefixes: each request's rows are the first of one run."""
-    tokens = list(range(2_000))
+@by_backend
+def test_a_deep_chain_is_laid_out(tokens: Tokens) -> None:
+    """10,000 nested prefixes: each request's rows are the first of one run, and one run is all the memory they take."""
+    row = tokens.row(list(range(10_000)))
     requests = [
-        PlanRequest(tokens=tokens[:length], spec=RequestSpec(input_shape=(length,), target_shape=(length,)))
-        for length in range(1, 2_001)
+        PlanRequest(tokens=row[:length], spec=RequestSpec(input_shape=(length,), target_shape=(length,)))
+        for length in range(1, 10_001)
     ]
-    layout = layout_of(Batch([requests]), range(2_000))
-    assert layout.packed_rows == 2_000 and len(layout.segments) == 2_000
-    assert [int(row) for row in layout.request_positions[1_234]] == list(range(1_235))
+    batch = Batch([requests], tokens=tokens)
+    tracemalloc.start()
+    layout = layout_of(batch, range(10_000))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert layout.packed_rows == 10_000 and len(layout.segments) == 10_000
+    assert [int(at) for at in layout.request_positions[1_234]] == list(range(1_235))
+    assert held < 2_000 * len(requests)
