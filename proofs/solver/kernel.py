@@ -108,9 +108,9 @@ def _count_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str
     def require_count(field: str, value: Any) -> None:
         if not isinstance(value, Integer):
             return shipped(field, value)
-        run.oblige_unless_known(f"{field} is at least 0", value.term >= 0)
+        run.oblige(f"{field} is at least 0", value.term >= 0)
         if run.limit is not None:
-            run.oblige_unless_known(f"{field} is within the limit", value.term <= run.limit)
+            run.oblige(f"{field} is within the limit", value.term <= run.limit)
 
     return require_count
 
@@ -120,8 +120,8 @@ def _integer_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[s
         if not isinstance(value, Integer):
             return shipped(field, value)
         if run.limit is not None:
-            run.oblige_unless_known(f"{field} is below the limit", value.term <= run.limit)
-            run.oblige_unless_known(f"{field} is above minus the limit", value.term >= -run.limit)
+            run.oblige(f"{field} is below the limit", value.term <= run.limit)
+            run.oblige(f"{field} is above minus the limit", value.term >= -run.limit)
 
     return require_integer
 

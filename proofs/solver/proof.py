@@ -211,8 +211,36 @@ class Theorem:
         return self.body.__module__
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A fact about the code itself, or a computed counterexample: it returns its evidence in words, or raises."""
+
+    law: str
+    body: Callable[[], str]
+
+    @property
+    def name(self) -> str:
+        return self.body.__name__
+
+    @property
+    def module(self) -> str:
+        return self.body.__module__
+
+
 LEMMAS: list[Lemma] = []
 THEOREMS: list[Theorem] = []
+CHECKS: list[Check] = []
+
+
+def checked(law: str) -> Callable[[Callable[[], str]], Check]:
+    """Register a check of `law`: `AssertionError` means that it does not hold."""
+
+    def register(body: Callable[[], str]) -> Check:
+        made = Check(law, body)
+        CHECKS.append(made)
+        return made
+
+    return register
 
 
 def lemma(
@@ -293,7 +321,7 @@ class Proof(Given):
 
     def prove(self, claim: bool, label: str = "") -> None:
         self._tell_lemmas()
-        self.run.oblige(label or "the claim", truth_term(claim))
+        self.run.oblige(label or "the claim", truth_term(claim), stated=True)
 
     def holds(self, contract: Callable[..., bool], *arguments: Any) -> None:
         paths = self.run.inner_paths(lambda: contract(*arguments))
@@ -447,9 +475,11 @@ def replay(theorem: Theorem | Lemma, values: Mapping[str, int], choices: Sequenc
 
 
 __all__ = [
+    "CHECKS",
     "LEMMAS",
     "THEOREMS",
     "Call",
+    "Check",
     "Given",
     "Integer",
     "Lemma",
@@ -461,6 +491,7 @@ __all__ = [
     "Theorem",
     "Truth",
     "both",
+    "checked",
     "lemma",
     "obligations_of",
     "refuted",

@@ -34,16 +34,25 @@ class _DeadPath(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Obligation:
-    """`hypotheses` together must imply `claim`, for all integers."""
+    """`hypotheses` together must imply `claim`, for all integers.
+
+    `stated`: the theorem itself claims it; else the machinery does (a divisor is positive, a path cannot raise).
+    """
 
     label: str
     hypotheses: tuple[Term, ...]
     claim: Term
     choices: tuple[int, ...]
+    stated: bool = False
 
     def negated(self) -> tuple[Term, ...]:
         """What must be unsatisfiable."""
         return (*self.hypotheses, z3.Not(self.claim))
+
+    @property
+    def identity(self) -> tuple[frozenset[int], int]:
+        """Equal for obligations that say the same, while their terms live."""
+        return frozenset(hypothesis.get_id() for hypothesis in self.hypotheses), self.claim.get_id()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +208,21 @@ class Run:
             self.assumptions.append(condition)
             self._assumed.add(condition.get_id())
 
-    def oblige(self, label: str, claim: Term) -> None:
-        """Promise that `claim` holds on the present path. While inputs are made, assume it instead."""
+    def oblige(self, label: str, claim: Term, *, stated: bool = False) -> None:
+        """Promise that `claim` holds on the present path (nothing to promise if the path says so literally).
+
+        While inputs are made, assume it instead.
+        """
         self.effects += 1
+        if not stated and self._decided(claim) is True:
+            return
         conditions = [condition for frame in self.frames for condition in frame.conditions]
         if self.assuming:
             inner = [condition for frame in self.frames[1:] for condition in frame.conditions]
             self._assume(z3.Implies(z3.And(*inner), claim) if inner else claim)
             return
         hypotheses = (*self.assumptions, *self.facts, *conditions)
-        self.obligations.append(Obligation(label, hypotheses, claim, tuple(self.choices)))
+        self.obligations.append(Obligation(label, hypotheses, claim, tuple(self.choices), stated))
 
     def choose(self, width: int) -> int:
         outcome = self.frames[-1].decide(width)
@@ -242,16 +256,12 @@ class Run:
         """An inner path that raised must be impossible."""
         self.oblige(f"{what} does not raise {type(path.error).__name__}: {path.error}", z3.Not(path.condition))
 
-    def oblige_unless_known(self, label: str, claim: Term) -> None:
-        """As `oblige`, but for a claim that is a literal truth or an assumption already."""
-        if self._decided(claim) is not True:
-            self.oblige(label, claim)
-
     def oblige_on(self, path: Path, label: str) -> None:
         """On an inner path that returned a truth value, that value must be true."""
         condition = () if z3.is_true(path.condition) else (path.condition,)
         hypotheses = (*self.assumptions, *self.facts, *self.frames[0].conditions, *condition)
-        self.obligations.append(Obligation(label, hypotheses, truth_term(path.value), tuple(self.choices)))
+        claim = truth_term(path.value)
+        self.obligations.append(Obligation(label, hypotheses, claim, tuple(self.choices), stated=True))
 
     @contextmanager
     def making_inputs(self) -> Iterator[None]:

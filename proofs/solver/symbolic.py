@@ -142,11 +142,11 @@ class Integer:
     def __ge__(self, other: Integer | int) -> Truth:
         return Truth(self.term >= integer_term(other))
 
-    def __eq__(self, other: object) -> Truth:  # type: ignore[override]
-        return Truth(self.term == integer_term(other))
+    def __eq__(self, other: object) -> Truth | bool:  # type: ignore[override]
+        return False if other is None else Truth(self.term == integer_term(other))
 
-    def __ne__(self, other: object) -> Truth:  # type: ignore[override]
-        return Truth(self.term != integer_term(other))
+    def __ne__(self, other: object) -> Truth | bool:  # type: ignore[override]
+        return True if other is None else Truth(self.term != integer_term(other))
 
     def __bool__(self) -> bool:
         return bool(self != 0)

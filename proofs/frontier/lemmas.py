@@ -1,0 +1,94 @@
+"""Lemmas about scaling one reading: what credits, rows and products do. Proven for all integers, told by instance."""
+
+from __future__ import annotations
+
+from pricing.quantities import maximum
+from proofs.solver.proof import Given, lemma
+
+
+@lemma()
+def a_credit_is_at_most_its_share_of_the_rows(t: Given, wanted: int, held: int, rows: int, more: int) -> None:
+    """What is lacking at fewer rows is at most what is lacking at more, plus what the rows between hold."""
+    t.assume(held >= 0)
+    t.assume(rows <= more)
+    t.prove(maximum(0, wanted - held * rows) <= maximum(0, wanted - held * more) + held * more - held * rows)
+
+
+@lemma()
+def what_is_lacking_never_grows_with_rows(t: Given, wanted: int, held: int, rows: int, more: int) -> None:
+    t.assume(held >= 0)
+    t.assume(rows <= more)
+    t.prove(maximum(0, wanted - held * more) <= maximum(0, wanted - held * rows))
+
+
+@lemma()
+def a_product_never_falls_as_both_factors_grow(t: Given, few: int, less: int, many: int, more: int) -> None:
+    t.assume(few >= 0)
+    t.assume(less >= 0)
+    t.assume(few <= many)
+    t.assume(less <= more)
+    t.prove(few * less <= many * more)
+
+
+@lemma()
+def credits_are_paid_for_by_compute(
+    t: Given,
+    compute: int,
+    row: int,
+    segment: int,
+    held_rows: int,
+    held_segments: int,
+    lacking_rows: int,
+    lacking_segments: int,
+    still_lacking_rows: int,
+    still_lacking_segments: int,
+    between: int,
+) -> None:
+    """A pair of charges at fewer rows is at most that at more rows and the compute of the rows between."""
+    t.assume(row >= 0)
+    t.assume(segment >= 0)
+    t.assume(between >= 0)
+    t.assume(compute >= row * held_rows + segment * held_segments)
+    t.assume(lacking_rows <= still_lacking_rows + held_rows * between)
+    t.assume(lacking_segments <= still_lacking_segments + held_segments * between)
+    t.prove(
+        row * lacking_rows + segment * lacking_segments
+        <= row * still_lacking_rows + segment * still_lacking_segments + compute * between
+    )
+
+
+@lemma()
+def a_charge_by_row_never_rises(
+    t: Given, row: int, segment: int, fewer_rows: int, fewer_segments: int, rows: int, segments: int, few: int, many: int
+) -> None:
+    """Less is lacking at more rows, so a pair of charges divided by rows never rises."""
+    t.assume(row >= 0)
+    t.assume(segment >= 0)
+    t.assume(0 <= fewer_rows)
+    t.assume(fewer_rows <= rows)
+    t.assume(0 <= fewer_segments)
+    t.assume(fewer_segments <= segments)
+    t.assume(0 <= few)
+    t.assume(few <= many)
+    t.prove((row * fewer_rows + segment * fewer_segments) * few <= (row * rows + segment * segments) * many)
+
+
+@lemma()
+def a_knee_that_is_reached_covers_fewer_rows(
+    t: Given, value: int, at_knee: int, rows: int, knee: int, unit: int, rate: int
+) -> None:
+    """A bound that is rate * knee at the knee, and falls no faster than rows below it, is rate * rows there."""
+    t.assume(rows >= 1)
+    t.assume(knee >= 1)
+    t.assume(unit >= 1)
+    t.assume(at_knee >= rate * knee * unit)
+    t.assume(value * knee >= at_knee * rows)
+    t.prove(value >= rate * rows * unit)
+
+
+@lemma()
+def a_lift_reaches_its_target(t: Given, compute: int, needed: int, rows: int, charges: int, target: int) -> None:
+    t.assume(rows >= 1)
+    t.assume(compute >= needed)
+    t.assume(needed * rows >= target - charges)
+    t.prove(compute * rows + charges >= target)

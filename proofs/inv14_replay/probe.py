@@ -1,0 +1,19 @@
+"""A price does depend on each of its inputs: what is identical is not so because nothing is looked at."""
+
+from __future__ import annotations
+
+from pricing.law import WARM, required_bytes
+from proofs.solver.proof import Given, refuted
+
+
+@refuted("INV-14")
+def a_price_does_not_depend_on_the_profile(t: Given) -> None:
+    one, other, wave = t.profile("one", retained=False), t.profile("other", retained=False, warm="none"), t.wave()
+    t.prove(t.merged(required_bytes, wave, one, WARM) == t.merged(required_bytes, wave, other, WARM))
+
+
+@refuted("INV-14")
+def a_price_does_not_depend_on_the_safety_factor(t: Given) -> None:
+    profile, wave = t.profile(retained=False, warm="none"), t.wave()
+    one, other = t.safety("one"), t.safety("other")
+    t.prove(t.merged(required_bytes, wave, profile, WARM, one) == t.merged(required_bytes, wave, profile, WARM, other))

@@ -1,0 +1,30 @@
+"""INV-14. A price is a function of wave, profile, law and factor: run twice on the same symbols it gives the same term.
+
+That nothing else can take part (clock, randomness, files, state that outlives a call) is a fact about the source, which
+`structure.py` checks. That the record keeps the inputs exactly is the records' own test: integers as decimal text.
+"""
+
+from __future__ import annotations
+
+from pricing import contracts
+from pricing.law import price, required_bytes, retained_bytes
+from proofs.solver.proof import Given, theorem
+
+
+@theorem("INV-14")
+def a_price_from_copies_of_its_inputs_is_identical_in_every_part(t: Given) -> None:
+    """Also: the explained price is the hot path's, required and retained."""
+    t.holds(contracts.replay_is_identical, t.wave(), t.profile(), t.law())
+
+
+@theorem("INV-14")
+def the_parts_of_a_price_add_up_and_the_binding_term_decided_it(t: Given) -> None:
+    t.holds(contracts.parts_add_up, t.wave(), t.profile(retained=False), t.law(), t.safety())
+
+
+@theorem("INV-14")
+def the_explained_price_is_the_hot_path_s_under_any_safety_factor(t: Given) -> None:
+    profile, wave, law, safety = t.profile(), t.wave(), t.law(), t.safety()
+    explained = price(wave, profile, law, safety)
+    t.prove(explained.required_bytes == required_bytes(wave, profile, law, safety), "required")
+    t.prove(explained.retained_bytes == retained_bytes(wave, profile, law, safety), "retained")

@@ -1,0 +1,97 @@
+"""What is proven where: theorems, CrossHair harnesses, probes and checks, by law, for the runner and for `spec/`."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from proofs.solver.proof import CHECKS, LEMMAS, THEOREMS, Check, Lemma, Theorem
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+FOLDERS: Final = MappingProxyType(
+    {
+        "reachable": "reachable",
+        "inv01_packed_rows": "INV-1",
+        "inv02_other_quantities": "INV-2",
+        "inv03_bounds": "INV-3",
+        "inv04_clamp": "INV-4",
+        "inv05_more_sharing": "INV-5",
+        "inv06_warm_floor": "INV-6",
+        "inv07_warm_fit": "INV-7",
+        "inv08_coverage": "INV-8",
+        "inv09_ratchets": "INV-9",
+        "inv10_order": "INV-10",
+        "inv11_retained": "INV-11",
+        "inv12_safety": "INV-12",
+        "inv13_requests": "INV-13",
+        "inv14_replay": "INV-14",
+        "affine": "affine",
+        "refuted": "refuted",
+        "mistakes": "mistakes",
+    }
+)
+"""Folder of proofs -> the law it is about. A folder's modules register what they prove when imported."""
+
+MODULES: Final = ("theorem", "probe", "structure", "floats")
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """One CrossHair harness: a function with a PEP 316 contract."""
+
+    law: str
+    module: str
+    name: str
+    line: int
+
+
+@cache
+def load() -> tuple[Sequence[Lemma], Sequence[Theorem], Sequence[Check]]:
+    """Import every folder's modules; return what they registered, in order of the folders."""
+    importlib.import_module("proofs.lemmas")
+    for folder in FOLDERS:
+        for module in MODULES:
+            if (ROOT / "proofs" / folder / f"{module}.py").exists():
+                importlib.import_module(f"proofs.{folder}.{module}")
+    return tuple(LEMMAS), tuple(THEOREMS), tuple(CHECKS)
+
+
+def harnesses() -> Iterator[Harness]:
+    """Every CrossHair harness, found by its contract in the source (nothing is imported)."""
+    for folder, law in FOLDERS.items():
+        path = ROOT / "proofs" / folder / "crosshair_harness.py"
+        if path.exists():
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.FunctionDef) and "post:" in (ast.get_docstring(node) or ""):
+                    yield Harness(law, f"proofs.{folder}.crosshair_harness", node.name, node.lineno)
+
+
+def path_of(module: str) -> str:
+    """Repository path of a module of the proofs."""
+    return module.replace(".", "/") + ".py"
+
+
+def entries() -> Iterator[tuple[str, str, str, str]]:
+    """(column, law, name, repository path) for `spec/traceability.md`: "theorems", "CrossHair", "probes"."""
+    _, theorems, checks = load()
+    for theorem in theorems:
+        column = "theorems" if theorem.expected == "proven" else "probes"
+        yield column, theorem.law, theorem.name, path_of(theorem.module)
+    for check in checks:
+        yield "theorems", check.law, check.name, path_of(check.module)
+    for harness in harnesses():
+        yield "CrossHair", harness.law, harness.name, path_of(harness.module)
+
+
+CVC5_UNDECIDED: Final[dict[str, str]] = {}
+"""Theorems that z3 proves and cvc5 does not decide in its time, each with the reason. None may be refuted."""
+
+CROSSHAIR_UNDECIDED: Final[dict[str, str]] = {}
+"""Harnesses that CrossHair explores without a counterexample but does not confirm over all paths, with the reason."""

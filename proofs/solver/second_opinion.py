@@ -1,0 +1,95 @@
+"""cvc5 on the same obligations, in a child process that is killed when it overruns.
+
+The child reads one SMT-LIB script a line (as JSON) and answers `unsat`, `sat` or `unknown`. cvc5 has its own time
+limit, which it does not always keep inside preprocessing; hence the hard kill.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from types import TracebackType
+
+from proofs.solver.decide import Verdict
+
+GRACE_S = 2.0
+"""How long beyond its own limit the child may take before it is killed."""
+
+
+class SecondOpinion:
+    """A cvc5 child. Use as a context manager; one script at a time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._child: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> SecondOpinion:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._kill()
+
+    def decide(self, script: str) -> Verdict:
+        """cvc5's verdict: "proven" for unsat, "refuted" for sat, "unknown" for neither, a time-out or a crash."""
+        child = self._running()
+        assert child.stdin is not None and child.stdout is not None, "the child has pipes"
+        began = time.perf_counter()
+        child.stdin.write(json.dumps(script) + "\n")
+        child.stdin.flush()
+        answered, _, _ = select.select([child.stdout], [], [], self.timeout_s + GRACE_S)
+        answer = child.stdout.readline().strip() if answered else ""
+        seconds = time.perf_counter() - began
+        if not answer:
+            self._kill()
+        return Verdict({"unsat": "proven", "sat": "refuted"}.get(answer, "unknown"), seconds)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is None or self._child.poll() is not None:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "proofs.solver.second_opinion", str(self.timeout_s)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            assert self._child.stdout is not None, "the child has pipes"
+            self._child.stdout.readline()  # it says "ready" once cvc5 is imported, so that this is not timed
+        return self._child
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self._child = None
+
+
+def answer(script: str, timeout_s: float) -> str:
+    """cvc5's answer to one script, in this process."""
+    import cvc5
+
+    terms = cvc5.TermManager()
+    solver = cvc5.Solver(terms)
+    solver.setOption("tlimit-per", str(int(timeout_s * 1000)))
+    parser = cvc5.InputParser(solver)
+    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "obligation")
+    symbols, said = parser.getSymbolManager(), ""
+    while not (command := parser.nextCommand()).isNull():
+        said = command.invoke(solver, symbols).strip() or said
+    return said
+
+
+def _serve(timeout_s: float) -> None:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        try:
+            said = answer(json.loads(line), timeout_s)
+        except RuntimeError:
+            said = "unknown"
+        print(said or "unknown", flush=True)
+
+
+if __name__ == "__main__":
+    _serve(float(sys.argv[1]))
