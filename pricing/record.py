@@ -322,7 +322,7 @@ class RungFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructureFacts:
-    """Shape of what was asked, without token ids: rows of each request, and the tree of shared rows.
+    """Shape of what was asked, without token ids: rows of each active request, and the tree of shared rows.
 
     Segment i has `segment_rows[i]` rows and continues segment `segment_parents[i]` (-1: begins at the first token).
     """

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from pricing.budget import Budget, BudgetVerdict, fits, judge
 from pricing.codec import MAX_TEXT_CHARS
+from pricing.curve import gather
 from pricing.law import Law, price
 from pricing.laws import DEFAULT_LAW
 from pricing.metrics import MetricsSink, WaveSummary
@@ -47,7 +48,7 @@ from pricing.spool import Spool
 from pricing.wave import Wave
 
 if TYPE_CHECKING:
-    from pricing.layout import Layout
+    from pricing.batch import Batch
     from pricing.plan import WavePlan, WidthTried
     from pricing.refusal import Refusal
     from pricing.requests import Signature
@@ -149,17 +150,17 @@ class Recorder:
         self,
         plan: WavePlan,
         *,
-        layout: Layout | None = None,
+        batch: Batch | None = None,
         budget: Budget | None = None,
         handoff: Handoff | None = None,
         index: int | None = None,
     ) -> DecisionRecord:
         """A planned wave is about to run. Returns the ticket that the calls below take.
 
-        layout: the wave's layout, for its lengths and tree. budget: the sample it was planned with. index: the caller's
-        number of the wave; the recorder counts where none is given.
+        batch: what it was planned from, for the lengths and the tree of its requests. budget: the sample it was planned
+        with. index: the caller's number of the wave; the recorder counts where none is given.
         """
-        record = record_of_plan(plan, name=self.name, index=self._numbered(index), layout=layout, budget=budget)
+        record = record_of_plan(plan, name=self.name, index=self._numbered(index), batch=batch, budget=budget)
         if handoff is not None:
             record = replace(record, handoff=_handoff_facts(handoff, record.required_bytes))
         self.last_record = record
@@ -213,12 +214,12 @@ class Recorder:
         self,
         plan: WavePlan,
         *,
-        layout: Layout | None = None,
+        batch: Batch | None = None,
         budget: Budget | None = None,
         index: int | None = None,
     ) -> DecisionRecord:
         """A wave was refused, here or on another rank."""
-        record = record_of_plan(plan, name=self.name, index=self._numbered(index), layout=layout, budget=budget)
+        record = record_of_plan(plan, name=self.name, index=self._numbered(index), batch=batch, budget=budget)
         record = replace(record, event=Event.REFUSED)
         self._finish(record)
         return record
@@ -279,7 +280,7 @@ class Recorder:
 
 
 def record_of_plan(
-    plan: WavePlan, *, name: str = "", index: int = 0, layout: Layout | None = None, budget: Budget | None = None
+    plan: WavePlan, *, name: str = "", index: int = 0, batch: Batch | None = None, budget: Budget | None = None
 ) -> DecisionRecord:
     """The record of a planner's decision, before anything ran."""
     table = RegimeTable()
@@ -312,7 +313,7 @@ def record_of_plan(
         probe=probe,
         refusal=None if plan.refusal is None else _refusal_facts(plan.refusal),
         refused_elsewhere=plan.refused_elsewhere,
-        structure=None if layout is None else _structure_facts(layout),
+        structure=None if batch is None else _structure_facts(plan, batch),
         regimes=table.regimes,
         profiles=table.profiles,
     )
@@ -409,9 +410,11 @@ def _handoff_facts(handoff: Handoff, required_bytes: int) -> HandoffFacts:
     )
 
 
-def _structure_facts(layout: Layout) -> StructureFacts:
+def _structure_facts(plan: WavePlan, batch: Batch) -> StructureFacts:
+    segments = gather(batch, plan.requests).segment_nodes()
+    numbers = {node: number for number, (node, _) in enumerate(segments)}
     return StructureFacts(
-        request_rows=tuple(len(layout.request_positions[request]) for request in sorted(layout.request_positions)),
-        segment_rows=tuple(segment.stop - segment.start for segment in layout.segments),
-        segment_parents=tuple(segment.parent for segment in layout.segments),
+        request_rows=tuple(batch.lengths[request] for request in plan.requests if batch.is_active(request)),
+        segment_rows=tuple(batch.depths[node] - batch.depths[parent] for node, parent in segments),
+        segment_parents=tuple(numbers.get(parent, -1) for _, parent in segments),
     )

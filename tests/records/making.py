@@ -132,14 +132,14 @@ def planned_records(draw: st.DrawFn) -> DecisionRecord:
     """The record of a random plan, at any stage of its life."""
     plan, batch = draw(plans())
     recorder = Recorder(name="rank0")
-    layout = plan.layout(batch) if draw(st.booleans()) else None
+    asked = batch if draw(st.booleans()) else None
     budget = Budget(
         free_bytes=draw(st.integers(-5, 1 << 36)), reserve_bytes=draw(st.integers(0, 1 << 33)), reusable_cache_bytes=7
     )
     if not plan.runs:
-        recorder.refused(plan, layout=layout, budget=budget)
+        recorder.refused(plan, batch=asked, budget=budget)
     else:
-        ticket = recorder.admitted(plan, layout=layout, budget=budget, handoff=Handoff(budget=budget))
+        ticket = recorder.admitted(plan, batch=asked, budget=budget, handoff=Handoff(budget=budget))
         match draw(st.sampled_from(["admitted", "observed", "abandoned", "out of memory"])):
             case "observed":
                 recorder.observed(ticket, draw(readings()))

@@ -78,7 +78,7 @@ def test_a_planned_wave_from_admission_to_its_reading(tmp_path: Path) -> None:
     plan, batch = a_plan(GIB)
     assert plan.verdict is Verdict.RUN
     recorder = Recorder(name="rank3", spool=tmp_path, triggers=Triggers(everything=True))
-    ticket = recorder.admitted(plan, layout=plan.layout(batch), budget=BUDGET, handoff=Handoff(budget=BUDGET))
+    ticket = recorder.admitted(plan, batch=batch, budget=BUDGET, handoff=Handoff(budget=BUDGET))
     recorder.observed(ticket, a_reading(plan.wave.packed_rows, 400_000_000))
     (path,) = record_paths(tmp_path)
     record = read_record(path).record

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from pricing import PricingError, find_law
 from pricing.codec import encode
+from pricing.plan import Batch, WavePlan
 from pricing.record import DecisionRecord, parse_record, record_text, schema_text
+from pricing.recorder import record_of_plan
 from pricing.replay import Answer, recompute, replay, what_if
 from pricing.strict_json import canonical_json
-from tests.records.making import SOME_RECORDS, TOKEN, planned_records, records
+from tests.records.making import SOME_RECORDS, TOKEN, planned_records, plans, records
 
 SCHEMA_FILE = Path(__file__).parents[2] / "spec" / "report.schema.json"
 
@@ -55,6 +57,19 @@ def test_a_record_reads_back_equal_and_replays_to_the_byte(
 @given(record=planned_records())
 def test_a_record_holds_no_token_ids(record: DecisionRecord) -> None:
     assert str(TOKEN // 1_000) not in record_text(record)
+
+
+@SOME_RECORDS
+@given(planned=plans())
+def test_the_recorded_structure_is_the_layout_s(planned: tuple[WavePlan, Batch]) -> None:
+    plan, batch = planned
+    structure = record_of_plan(plan, batch=batch).structure
+    layout = plan.layout(batch)
+    assert structure is not None
+    assert structure.segment_rows == tuple(segment.stop - segment.start for segment in layout.segments)
+    assert structure.segment_parents == tuple(segment.parent for segment in layout.segments)
+    assert sum(structure.segment_rows) == sum(group.rows for group in layout.groups)
+    assert sum(structure.request_rows) == plan.wave.logical_rows
 
 
 @SOME_RECORDS
