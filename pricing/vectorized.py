@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
 
 from pricing.errors import QuantityError, WaveError
-from pricing.law import UNPACKED_GROWTH, Law, RateLaw, required_bytes
+from pricing.frontier import Bound, FrontierLaw, peak_frontier
+from pricing.law import UNPACKED_GROWTH, WARM, Law, RateLaw, required_bytes
 from pricing.laws import DEFAULT_LAW
 from pricing.profile import Profile
 from pricing.quantities import (
@@ -50,24 +52,28 @@ class Columns:
     segment_state_bytes: int
 
 
-Maximum = Callable[[Any, Any], Any]
-Minimum = Callable[[Any, Any], Any]
+Operation: TypeAlias = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """The two operations that differ between arrays and Python ints; `seen` is told every intermediate of a corner."""
+    """The operations that differ between arrays and Python ints.
 
-    maximum: Maximum
-    minimum: Minimum
+    seen: is told every intermediate of a corner, returns it. excess(left, right): max(0, left - right); of a corner its
+    upper bound, left, because it falls as `right` grows.
+    """
+
+    maximum: Operation
+    minimum: Operation
+    excess: Operation
     seen: Callable[[Any], Any]
 
 
 Twin: TypeAlias = Callable[[Any, Profile, bool, Columns, Arithmetic], Any]
 """(law, profile, packed_priced, columns, arithmetic) -> compute bytes before the floor.
 
-Uses + - * // only, `arithmetic.maximum` and `arithmetic.minimum`, and passes every intermediate that can exceed its
-inputs through `arithmetic.seen`, which returns it. Every such intermediate must never fall as a column grows.
+Uses + * // and the operations of `arithmetic` only, and passes every intermediate that can exceed its inputs through
+`arithmetic.seen`. No intermediate may fall as a column grows (what `excess` gives for a corner does not).
 """
 
 _TWINS: dict[type[Any], Twin] = {}
@@ -146,8 +152,14 @@ def _within_int64(value: int) -> int:
     return value
 
 
-_CORNER: Final = Arithmetic(maximum=max, minimum=min, seen=_within_int64)
-_ARRAYS: Final = Arithmetic(maximum=numpy.maximum, minimum=numpy.minimum, seen=lambda value: value)
+def _positive_difference(left: Any, right: Any) -> Any:
+    return numpy.maximum(left - right, 0)
+
+
+_CORNER: Final = Arithmetic(maximum=max, minimum=min, excess=lambda left, _right: left, seen=_within_int64)
+_ARRAYS: Final = Arithmetic(
+    maximum=numpy.maximum, minimum=numpy.minimum, excess=_positive_difference, seen=lambda value: value
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +232,38 @@ def _rate_law_twin(law: RateLaw, profile: Profile, packed_priced: bool, columns:
     return use.seen(use.seen(model + logical_charge) + segment_charge)
 
 
+def _frontier_twin(law: FrontierLaw, profile: Profile, packed_priced: bool, columns: Columns, use: Arithmetic) -> Any:
+    """`FrontierLaw.compute_bytes` over columns: the least of all bounds."""
+    frontier = peak_frontier(profile.frontier, packed_priced, columns.segment_state_bytes)
+    if not frontier.bounds:
+        return _rate_law_twin(WARM, profile, packed_priced, columns, use)
+    rows = columns.packed_rows
+    if packed_priced and profile.warm_sharing is not None:
+        rows = sharing_rows_seen(columns, profile.warm_sharing, TRUST_GROWTH, use)
+    bounds = (_bound_bytes_seen(bound, rows, columns, use) for bound in frontier.bounds)
+    return reduce(use.minimum, bounds)
+
+
+def _bound_bytes_seen(bound: Bound, packed_rows: Any, columns: Columns, use: Arithmetic) -> Any:
+    """`pricing.frontier.bound_bytes` over columns. Charges that a bound does not make, or makes twice, are left out."""
+    unit = bound.packed_rows
+    rows = use.maximum(packed_rows, unit)
+    lacking_rows = use.excess(use.seen(columns.logical_rows * unit), use.seen(rows * bound.logical_rows))
+    lacking_segments = 0
+    if bound.segment_rest_bytes or bound.segment_bytes:
+        lacking_segments = use.excess(use.seen(columns.grad_segments * unit), use.seen(rows * bound.grad_segments))
+
+    def charge(row_bytes: int, segment_bytes: int) -> Any:
+        return use.seen(use.seen(lacking_rows * row_bytes) + use.seen(lacking_segments * segment_bytes))
+
+    charges = charge(bound.row_bytes, bound.segment_rest_bytes)
+    if (bound.row_rest_bytes, bound.segment_bytes) != (bound.row_bytes, bound.segment_rest_bytes):
+        charges = use.maximum(charges, charge(bound.row_rest_bytes, bound.segment_bytes))
+    return ceil_div_seen(use.seen(use.seen(rows * bound.compute_bytes) + charges), unit, use)
+
+
 register_twin(RateLaw, _rate_law_twin)
+register_twin(FrontierLaw, _frontier_twin)
 
 
 def _price_scalars(
