@@ -64,7 +64,7 @@ def run(number: int, arguments: argparse.Namespace, profiles: Path) -> None:
         items = prompts(arguments.prompts)
         waves = []
         for wave in rank.forward_micro_batches(items):
-            (policy_loss(wave) / len(items)).backward()
+            torch.autograd.backward(policy_loss(wave) / len(items))
             waves.append(wave)
         optimizer.step()
     for wave in waves:

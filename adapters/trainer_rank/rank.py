@@ -30,6 +30,7 @@ from adapters.trainer_rank.profile_store import ProfileStore
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
 from adapters.trainer_rank.wave import MicroBatch, WaveStats
 from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Profile, Safety, Signature, observe, required_bytes
+from pricing.budget import Budget
 from pricing.layout import Layout
 from pricing.plan import Batch, PlanRequest, Setting, Verdict, WavePlan, plan_wave
 from pricing.quorum import SINGLE_PROCESS, Quorum
@@ -195,6 +196,10 @@ class TrainerRank:
             self.profiles.save()
         return outputs
 
+    def plan(self, items: Sequence[Item]) -> WavePlan:
+        """What the first wave of `items` would be now, and at which price; nothing runs. Collective like the others."""
+        return self._plan(_Work.of(items, self._model), 0, self._on_every_rank(self.sampler.budget))
+
     def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
         """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once counts.
 
@@ -235,13 +240,27 @@ class TrainerRank:
                 measured_splits=self._measured_splits,
             )
             if not plan.runs:
-                self.recorder.refused(plan, budget=budget)
+                self.recorder.refused(plan, batch=work.batch, budget=budget)
                 raise WaveRefusedError(plan)
             demand_bytes = self._demand_bytes(plan)
             admission = self._on_every_rank(partial(self.sampler.admit, demand_bytes))
             if self._quorum.all_fit(admission.runs):
                 return WaveStats(plan=plan, budget=budget, admission=admission)
         raise AdmissionError(plan, admission, ADMISSION_TRIES)
+
+    def _plan(self, work: _Work, start: int, budget: Budget) -> WavePlan:
+        return plan_wave(
+            work.batch,
+            start=start,
+            profiles=self.profiles,
+            available_bytes=budget.available_bytes,
+            setting=self._setting(work),
+            law=self.law,
+            safety=self.safety,
+            quorum=self._quorum,
+            probed=self._probed,
+            measured_splits=self._measured_splits,
+        )
 
     def _demand_bytes(self, plan: WavePlan) -> int:
         """What must be there for this plan to run. A probe runs as a cold start does: its learned price is the doubt."""
@@ -280,7 +299,9 @@ class TrainerRank:
     def _run(self, work: _Work, stats: WaveStats, role: Role) -> MicroBatch:
         """Run an admitted wave forward, measured. Raises `AdmittedOutOfMemoryError`."""
         plan = stats.plan
-        ticket = self.recorder.admitted(plan, budget=stats.budget, handoff=_handoff(stats.admission))
+        ticket = self.recorder.admitted(
+            plan, batch=work.batch, budget=stats.budget, handoff=_handoff(stats.admission)
+        )
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
         opened = None

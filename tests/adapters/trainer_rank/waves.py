@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.torch_memory import PeakMeter
+from adapters.torch_memory import BudgetSampler, PeakMeter, SimulatedMemory, StorageCounter
 from adapters.trainer_rank import MicroBatch, Request, RequestOutputs, TrainerRank
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
+from pricing.budget import reserve_of
 from tests.adapters.trainer_rank.support import VOCABULARY
 
 MIB = 1 << 20
@@ -82,3 +83,18 @@ def calibrated(meter: PeakMeter, **settings: Any) -> TrainerRank:
 def only_profile(rank: TrainerRank) -> Any:
     (profile,) = rank.profiles.values()
     return profile
+
+
+def given_bytes(rank: TrainerRank, available_bytes: int) -> None:
+    """Make the CPU stand for a device that has at least `available_bytes`, and hardly more, for a wave now."""
+    counter = rank.meter.counter
+    assert isinstance(counter, StorageCounter)
+    capacity = counter.allocated() + available_bytes
+    while capacity - reserve_of(capacity) - counter.allocated() < available_bytes:
+        capacity += available_bytes // 100 + 1
+    rank.sampler = BudgetSampler(SimulatedMemory(counter, capacity))
+
+
+def separate(count: int) -> list[Request]:
+    """One item of requests that share nothing, so that a split costs no row."""
+    return [request for seed in range(count) for request in group(seed, rollouts=1)]
