@@ -47,14 +47,17 @@ prove: $(ENVIRONMENT)
 bench: $(ENVIRONMENT)
 	mkdir -p benchmarks/results
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
+	$(BIN)/python -m benchmarks.plan --output benchmarks/results/plan.json
 	$(BIN)/python -m benchmarks.plan --json > benchmarks/results/plan.json
 
 demo: $(ENVIRONMENT)
 	$(BIN)/python -m adapters.trainer_rank.demo
 
 figures: $(ENVIRONMENT)
-	mkdir -p docs
+	mkdir -p docs out
 	$(BIN)/pricing backtest $(TRACES) --skip 3 --plot docs/backtest.png
+	$(BIN)/pricing learn spec/evidence/h200/dense-1.jsonl -o out/profile.json
+	$(BIN)/pricing plan examples/rollouts.jsonl --profile out/profile.json --budget 12GiB --law frontier --plot docs/plan.png
 
 test-art:
 	ART_PYTHON=$(PYTHON) sh tests/art/run.sh

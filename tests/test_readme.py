@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def test_the_number_of_waves_that_fall_short_in_descending_order_is_as_said() ->
 @pytest.mark.parametrize("line", re.findall(r"^    (pricing .*)$", README, re.MULTILINE))
 def test_the_commands_of_the_readme_exist(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is run, in order, with its own file names, from a folder that has the evidence."""
-    (tmp_path / "spec").symlink_to(ROOT / "spec")
+    for folder in ("spec", "examples"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     lines = re.findall(r"^    (pricing .*)$", README, re.MULTILINE)
     for earlier in lines[: lines.index(line) + 1]:
@@ -66,6 +68,21 @@ def test_the_commands_of_the_readme_exist(line: str, tmp_path: Path, monkeypatch
         ]
         result = CliRunner().invoke(command_line, expanded)
         assert result.exit_code == 0, result.output
+
+
+def test_the_example_batch_runs_as_the_number_of_waves_that_is_said(tmp_path: Path) -> None:
+    profile = str(tmp_path / "profile.json")
+    trace, items = ROOT / "spec/evidence/h200/dense-1.jsonl", ROOT / "examples/rollouts.jsonl"
+    run = CliRunner().invoke
+    assert run(command_line, ["learn", str(trace), "-o", profile]).exit_code == 0
+    waves = {}
+    for law in ("warm", "frontier"):
+        arguments = ["plan", str(items), "--profile", profile, "--budget", "12GiB", "--law", law, "--json"]
+        plan = json.loads(run(command_line, arguments).stdout)
+        waves[law] = sum(wave["verdict"] != "refuse" for wave in plan["waves"])
+
+    as_said = f"{waves['warm']} waves by the `warm` law and as {waves['frontier']} by the `frontier` law"
+    assert f"The {plan['items']} items of the example run as {as_said}" in README
 
 
 @pytest.mark.parametrize(

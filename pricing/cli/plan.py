@@ -204,8 +204,8 @@ def _print_plan(
     table = Table(title=f"{title}, law {law.name}, safety {safety}", title_justify="left")
     for heading in ("wave", "items", "width", "packed rows", "logical rows", "sharing", "price", "headroom"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("bound by", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
+    table.add_column("bound by", overflow="fold")  # the one column that may wrap: names of bands are long
     for number, wave in enumerate(plan.waves, start=1):
         table.add_row(
             str(number),
@@ -216,8 +216,8 @@ def _print_plan(
             sharing_text(wave),
             gib_text(wave.required_bytes),
             gib_text(wave.headroom_bytes),
-            wave.price.binding_term,
             verdict_text(wave),
+            wave.price.binding_term,
             style=RUN_STYLES.get(wave.verdict, ""),
         )
     spoken.print(table)
