@@ -244,8 +244,9 @@ def test_kill_at_any_point_leaves_only_whole_records(tmp_path: Path) -> None:
 def test_the_kill_test_finds_a_writer_that_is_not_atomic(tmp_path: Path) -> None:
     def write_in_place(self: Spool, target: Path, content: bytes) -> None:
         with open(target, "wb", buffering=0) as stream:
-            for at in range(0, len(content), 512):
-                stream.write(content[at : at + 512])
+            stream.write(content[: len(content) // 2])
+            time.sleep(0.002)  # a slow disk
+            stream.write(content[len(content) // 2 :])
 
     def patch() -> None:
         Spool._write_whole = write_in_place  # type: ignore[method-assign]  # in the forked writer only
