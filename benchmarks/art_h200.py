@@ -211,37 +211,41 @@ def time_calls(rank: Any, name: str, seconds: list[float]) -> None:
 def run_batch(
     arm: Arm, rank: Any, binding: Binding | None, batch: list[Any], peaks: list[int], planning: list[float], log: Log
 ) -> None:
-    """Forward, a CISPO-like loss and backward over each wave, inside the yield; then what was predicted and
-    what came.
+    """Forward, a CISPO-like loss and backward over each wave, inside the yield; then what was predicted and what came.
+
+    The whole-wave peak of a wave is read when the loop asks for the next one, so a wave is logged then.
     """
-    seen = len(arm.waves)
-    peaks_before: list[int] = []
+    running: dict[str, Any] | None = None
     for wave in rank.forward_micro_batches(batch):
+        finish(arm, running, peaks, log)
         losses = [
             -(output.target_logprobs.detach().exp().clamp(max=2) * output.target_logprobs).sum()
             for output in wave.outputs
         ]
         torch.stack(losses).sum().backward()
         admission = None if binding is None else binding.explain(wave.stats)
-        peaks_before.append(len(peaks))
-        arm.waves.append(
-            {
-                "requests": wave.stats.global_count,
-                "packed_rows": wave.stats.packed_tokens,
-                "logical_rows": wave.stats.logical_tokens,
-                "predicted_bytes": wave.stats.estimated_required_bytes,
-                "planning_seconds": round(planning[-1], 6),
-                "subforwards": wave.stats.subforward_count,
-                "cold": wave.stats.cold_start,
-                "binding_term": None if admission is None else admission.price.binding_term,
-            }
-        )
+        running = {
+            "requests": wave.stats.global_count,
+            "packed_rows": wave.stats.packed_tokens,
+            "logical_rows": wave.stats.logical_tokens,
+            "predicted_bytes": wave.stats.estimated_required_bytes,
+            "planning_seconds": round(planning[-1], 6),
+            "subforwards": wave.stats.subforward_count,
+            "cold": wave.stats.cold_start,
+            "binding_term": None if admission is None else admission.price.binding_term,
+        }
+    finish(arm, running, peaks, log)
     rank.zero_grad()
-    peaks_before.append(len(peaks))
-    for index, wave_facts in enumerate(arm.waves[seen:]):
-        if peaks_before[index + 1] > peaks_before[index]:  # a split wave gives no whole-wave reading
-            wave_facts["observed_bytes"] = peaks[peaks_before[index]]
-        log.write("wave", arm=arm.name, **wave_facts)
+
+
+def finish(arm: Arm, wave: dict[str, Any] | None, peaks: list[int], log: Log) -> None:
+    """Add a wave that is over to its arm, with its peak if one was read: a split wave gives no whole-wave reading."""
+    if wave is None:
+        return
+    if peaks:
+        wave["observed_bytes"] = peaks.pop()
+    arm.waves.append(wave)
+    log.write("wave", arm=arm.name, **wave)
 
 
 def price_call_microseconds(rank: Any, batch: list[Any], calls: int = 2_000) -> float | None:

@@ -60,6 +60,8 @@ def load_execution() -> dict[str, str]:
     _put("art.megatron.lora", _stand_in_for_adapters())
     _put("art.megatron.train", _stand_in_for_training())
     missing |= _prefer_available_attention()
+    # As ART sets it where its context parallelism is used: past the limit attention would run uncompiled, and dense.
+    torch._dynamo.config.recompile_limit = 256
     return missing
 
 
