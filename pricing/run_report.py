@@ -15,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from pricing.budget import BudgetVerdict
 from pricing.codec import Findings, decode
 from pricing.errors import FileFormatError, PricingError
 from pricing.laws import LAWS
@@ -219,30 +220,47 @@ def _labelled(found: Sequence[tuple[WaveSummary, ...]]) -> Iterator[Series]:
 
 def _out_of_memory(report: RunReport) -> Iterator[Finding]:
     count = report.count(Event.OUT_OF_MEMORY)
-    if not count:
-        return
-    records = [item.record for item in report.failures]
+    if count:
+        yield Finding(
+            severity=Severity.FAILED,
+            what=f"{_waves(count)} ran out of memory after admission",
+            advice=_failure_advice([item.record for item in report.failures]),
+        )
+
+
+def _failure_advice(records: Sequence[DecisionRecord]) -> str:
+    """By the likeliest cause: nothing was promised, cached memory was counted, or memory outside the price."""
+    unpromised = sum(1 for record in records if _is_unpromised(record))
     on_cache = sum(1 for record in records if _leaned_on_cache(record))
+    if not records:
+        return "No record of it is left in this folder: give the spool more room, or look in the trainer's log."
+    if unpromised:
+        return (
+            f"{_of(unpromised, len(records)).capitalize()} ran as a cold start or a probe, which nothing promises to "
+            "fit. Begin with a smaller item, or load the profile that an earlier run learned."
+        )
     if on_cache:
-        who = _of(on_cache, len(records)).capitalize()
-        advice = (
-            f"{who} fitted only by counting what the allocator had cached. Cached is not free: release the cache "
-            "before such a wave (verdict `release`), and keep the reserve physically free."
+        return (
+            f"{_of(on_cache, len(records)).capitalize()} fitted only by counting what the allocator had cached. Cached "
+            "is not free: release the cache before such a wave (verdict `release`), and keep the reserve physically "
+            "free."
         )
-    elif records:
-        least = min(record.headroom_bytes for record in records)
-        advice = (
-            f"The admission had {gib(least)} to spare, so the price alone does not explain it. Look for memory outside "
-            "the price: another process on the device, a library that allocates for itself, fragmentation, or a loss "
-            "that keeps more than 6 KiB a logical row. The records below keep the admission's own figures."
-        )
-    else:
-        advice = "No record of it is left in this folder: give the spool more room, or look in the trainer's log."
-    yield Finding(severity=Severity.FAILED, what=f"{_waves(count)} ran out of memory after admission", advice=advice)
+    least = min(record.headroom_bytes for record in records)
+    return (
+        f"The admission had {gib(least)} to spare, so the price alone does not explain it. Look for memory outside the "
+        "price: another process on the device, a library that allocates for itself, fragmentation, or a loss that "
+        "keeps more than 6 KiB a logical row. The records below keep the admission's own figures."
+    )
+
+
+def _is_unpromised(record: DecisionRecord) -> bool:
+    return record.verdict in (Verdict.COLD_START, Verdict.PROBE) or WaveSummary.of(record).is_cold
 
 
 def _leaned_on_cache(record: DecisionRecord) -> bool:
-    """Whether the wave fitted only because cached bytes were counted, and the cache was not released."""
+    """Whether the wave fitted only because cached bytes were counted, and the cache was not released for it."""
+    if record.handoff is not None and record.handoff.verdict == BudgetVerdict.RELEASE:
+        return False
     held = record.handoff.budget if record.handoff is not None else record.budget
     return held is not None and record.required_bytes > held.free_bytes - held.reserve_bytes
 

@@ -210,7 +210,7 @@ def _what_if_text(answer: WhatIf) -> str:
         f"under {answer.law}, {answer.safety}: {_ANSWERS[answer.answer]}; {gib_text(answer.required_bytes)}, "
         f"bound by {answer.binding_term}"
     )
-    if answer.widest is not None:
+    if answer.widest:
         text += f"; widest tried width that fits: {answer.widest}"
     if answer.under_bytes:
         text += f"; the observed peak lies {gib_text(answer.under_bytes)} above that price"

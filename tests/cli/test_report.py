@@ -113,6 +113,21 @@ def test_a_failure_on_cached_memory_is_told_apart(tmp_path: Path, monkeypatch: p
     assert advice.startswith("It fitted only by counting what the allocator had cached") and "release" in advice
 
 
+def test_a_failure_of_a_wave_that_nothing_was_promised_for_is_told_apart(tmp_path: Path) -> None:
+    record_run(tmp_path, out_of_memory=(0,), waves=1)
+    advice = read_run(tmp_path).findings()[0].advice
+    assert advice.startswith("It ran as a cold start or a probe") and "smaller item" in advice
+
+
+def test_a_failure_without_a_record_says_where_to_look(tmp_path: Path) -> None:
+    record_run(tmp_path, out_of_memory=(10,), waves=11)
+    for path in tmp_path.glob("*-out_of_memory.json"):
+        path.unlink()
+    finding = read_run(tmp_path).findings()[0]
+    assert finding.severity is Severity.FAILED and "No record of it is left" in finding.advice
+    assert "Of 1 more no record is left" in page(read_run(tmp_path))
+
+
 def test_text_and_json_say_the_same(troubled: Path) -> None:
     text = run(troubled)
     assert text.exit_code == 0
