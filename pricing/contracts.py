@@ -519,12 +519,14 @@ def _copied_profile(profile: Profile) -> Profile:
 
 def is_bound(bound: Bound) -> bool:
     """What every bound that is made from evidence satisfies: its compute is at least the credit that its own logical
-    rows and segments give, by either pair of charges."""
+    rows and segments give, by either pair of charges; and no rest is above the charge in full."""
     charges = minimum(
         minimum(bound.row_bytes, bound.segment_rest_bytes), minimum(bound.row_rest_bytes, bound.segment_bytes)
     )
     return (
         bound.packed_rows >= 1
+        and bound.row_rest_bytes <= bound.row_bytes
+        and bound.segment_rest_bytes <= bound.segment_bytes
         and minimum(charges, minimum(bound.logical_rows, bound.grad_segments)) >= 0
         and bound.compute_bytes
         >= maximum(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.quantities import maximum
+from pricing.quantities import ceil_div, maximum
 from proofs.solver.proof import Given, lemma
 
 
@@ -59,16 +59,24 @@ def credits_are_paid_for_by_compute(
 
 @lemma()
 def a_charge_by_row_never_rises(
-    t: Given, row: int, segment: int, fewer_rows: int, fewer_segments: int, rows: int, segments: int, few: int, many: int
+    t: Given,
+    row: int,
+    segment: int,
+    fewer_rows: int,
+    fewer_segments: int,
+    rows: int,
+    segments: int,
+    few: int,
+    many: int,
 ) -> None:
     """Less is lacking at more rows, so a pair of charges divided by rows never rises."""
     t.assume(row >= 0)
     t.assume(segment >= 0)
-    t.assume(0 <= fewer_rows)
+    t.assume(fewer_rows >= 0)
     t.assume(fewer_rows <= rows)
-    t.assume(0 <= fewer_segments)
+    t.assume(fewer_segments >= 0)
     t.assume(fewer_segments <= segments)
-    t.assume(0 <= few)
+    t.assume(few >= 0)
     t.assume(few <= many)
     t.prove((row * fewer_rows + segment * fewer_segments) * few <= (row * rows + segment * segments) * many)
 
@@ -92,3 +100,80 @@ def a_lift_reaches_its_target(t: Given, compute: int, needed: int, rows: int, ch
     t.assume(compute >= needed)
     t.assume(needed * rows >= target - charges)
     t.prove(compute * rows + charges >= target)
+
+
+@lemma()
+def a_lower_quotient_rounds_up_no_higher(t: Given, one: int, unit: int, other: int, other_unit: int) -> None:
+    t.assume(unit >= 1)
+    t.assume(other_unit >= 1)
+    t.assume(one * other_unit <= other * unit)
+    t.prove(ceil_div(one, unit) <= ceil_div(other, other_unit))
+
+
+@lemma()
+def what_is_lacking_by_row_is_less_of_what_holds_more(
+    t: Given, wanted: int, held: int, unit: int, other_held: int, other_unit: int, rows: int
+) -> None:
+    """max(0, w*u - h*x) / u never rises with h / u."""
+    t.assume(unit >= 1)
+    t.assume(other_unit >= 1)
+    t.assume(rows >= 0)
+    t.assume(held * other_unit >= other_held * unit)
+    t.prove(
+        maximum(0, wanted * unit - held * rows) * other_unit
+        <= maximum(0, wanted * other_unit - other_held * rows) * unit
+    )
+
+
+@lemma()
+def a_pair_of_charges_by_row(
+    t: Given,
+    row: int,
+    segment: int,
+    other_row: int,
+    other_segment: int,
+    rows: int,
+    segments: int,
+    other_rows: int,
+    other_segments: int,
+    unit: int,
+    other_unit: int,
+) -> None:
+    """Lower charges on less that is lacking, each by its own unit."""
+    t.assume(row >= 0)
+    t.assume(row <= other_row)
+    t.assume(segment >= 0)
+    t.assume(segment <= other_segment)
+    t.assume(rows >= 0)
+    t.assume(segments >= 0)
+    t.assume(unit >= 1)
+    t.assume(other_unit >= 1)
+    t.assume(other_rows >= 0)
+    t.assume(other_segments >= 0)
+    t.assume(rows * other_unit <= other_rows * unit)
+    t.assume(segment == 0 or segments * other_unit <= other_segments * unit)
+    t.prove(
+        (row * rows + segment * segments) * other_unit
+        <= (other_row * other_rows + other_segment * other_segments) * unit
+    )
+
+
+@lemma()
+def the_dearer_of_two_by_row(
+    t: Given, one: int, other: int, its_one: int, its_other: int, unit: int, other_unit: int
+) -> None:
+    """If each of two is lower by row than its counterpart, so is the higher of them."""
+    t.assume(unit >= 1)
+    t.assume(other_unit >= 1)
+    t.assume(one * other_unit <= its_one * unit)
+    t.assume(other * other_unit <= its_other * unit)
+    t.prove(maximum(one, other) * other_unit <= maximum(its_one, its_other) * unit)
+
+
+@lemma()
+def sums_compare_by_row(
+    t: Given, one: int, other: int, its_one: int, its_other: int, unit: int, other_unit: int
+) -> None:
+    t.assume(one * other_unit <= its_one * unit)
+    t.assume(other * other_unit <= its_other * unit)
+    t.prove((one + other) * other_unit <= (its_one + its_other) * unit)

@@ -14,7 +14,6 @@ from pricing.frontier import (
     affordable_bytes,
     bound_bytes,
     bound_of,
-    charges_no_more,
     knee_rows,
     lifted_bytes,
     needed_bytes,
@@ -22,14 +21,19 @@ from pricing.frontier import (
     nowhere_above_as_smaller,
     scaled_bytes,
 )
-from pricing.quantities import LOGICAL_ROW_BYTES, maximum, minimum
+from pricing.quantities import LOGICAL_ROW_BYTES, ceil_div, maximum, minimum
 from proofs.frontier.lemmas import (
     a_charge_by_row_never_rises,
     a_credit_is_at_most_its_share_of_the_rows,
     a_knee_that_is_reached_covers_fewer_rows,
     a_lift_reaches_its_target,
+    a_lower_quotient_rounds_up_no_higher,
+    a_pair_of_charges_by_row,
     a_product_never_falls_as_both_factors_grow,
     credits_are_paid_for_by_compute,
+    sums_compare_by_row,
+    the_dearer_of_two_by_row,
+    what_is_lacking_by_row_is_less_of_what_holds_more,
     what_is_lacking_never_grows_with_rows,
 )
 from proofs.lemmas import (
@@ -38,6 +42,7 @@ from proofs.lemmas import (
     rounding_up_never_falls_as_the_numerator_grows,
 )
 from proofs.solver.proof import Given, theorem
+from proofs.solver.symbolic import both
 
 ROUNDING = (rounding_up_never_falls_as_the_numerator_grows, rounding_up_is_the_least_integer_above)
 PRODUCTS = (a_product_never_falls_as_a_factor_grows,)
@@ -58,6 +63,8 @@ def a_bound(t: Given, name: str = "bound") -> Bound:
         row_rest_bytes=t.integer(f"{name}.a_rest", 0),
         segment_bytes=t.integer(f"{name}.g", 0),
     )
+    t.assume(made.row_rest_bytes <= made.row_bytes)
+    t.assume(made.segment_rest_bytes <= made.segment_bytes)
     t.assume(made.compute_bytes >= made.row_bytes * made.logical_rows + made.segment_rest_bytes * made.grad_segments)
     t.assume(made.compute_bytes >= made.row_rest_bytes * made.logical_rows + made.segment_bytes * made.grad_segments)
     return made
@@ -105,9 +112,9 @@ def tell_scaling(t: Given, bound: Bound, rows: int, more: int, logical_rows: int
     for wanted, held in ((wanted_rows, bound.logical_rows), (wanted_segments, bound.grad_segments)):
         t.use(a_credit_is_at_most_its_share_of_the_rows, wanted, held, rows, more)
         t.use(what_is_lacking_never_grows_with_rows, wanted, held, rows, more)
+    holds = bound.logical_rows, bound.grad_segments
     for row, segment in charge_pairs(bound):
-        held = (bound.logical_rows, bound.grad_segments)
-        t.use(credits_are_paid_for_by_compute, bound.compute_bytes, row, segment, *held, *few, *many, more - rows)
+        t.use(credits_are_paid_for_by_compute, bound.compute_bytes, row, segment, *holds, *few, *many, more - rows)
         t.use(a_charge_by_row_never_rises, row, segment, *many, *few, rows, more)
 
 
@@ -147,6 +154,8 @@ def a_bound_never_falls_as_logical_rows_or_segments_grow(t: Given) -> None:
     fewer, wanted = lacking(bound, at, logical, segments), lacking(bound, at, more_logical, more_segments)
     for count, more in ((logical, more_logical), (segments, more_segments)):
         t.use(a_product_never_falls_as_both_factors_grow, count, bound.packed_rows, more, bound.packed_rows)
+    step(t, fewer[0] <= wanted[0], "no fewer logical rows are lacking")
+    step(t, fewer[1] <= wanted[1], "no fewer segments are lacking")
     for row, segment in charge_pairs(bound):
         t.use(a_product_never_falls_as_both_factors_grow, row, fewer[0], row, wanted[0])
         t.use(a_product_never_falls_as_both_factors_grow, segment, fewer[1], segment, wanted[1])
@@ -177,10 +186,12 @@ def a_bound_divided_by_packed_rows_never_rises(t: Given) -> None:
 @theorem("INV-8", lemmas=ROUNDING)
 def a_bound_is_at_least_its_compute_and_its_compute_by_row(t: Given) -> None:
     """What lets a search stop, and a lift skip a cover."""
-    bound, (rows, logical, segments), least = a_bound(t), a_wave(t), t.integer("least", 0)
+    bound, (rows, logical, segments) = a_bound(t), a_wave(t)
     value = bound_bytes(bound, rows, logical, segments)
     for row, segment in charge_pairs(bound):
-        for charge, missing in zip((row, segment), lacking(bound, maximum(rows, bound.packed_rows), logical, segments), strict=True):
+        for charge, missing in zip(
+            (row, segment), lacking(bound, maximum(rows, bound.packed_rows), logical, segments), strict=True
+        ):
             t.use(a_product_never_falls_as_both_factors_grow, 0, 0, charge, missing)
     t.use(a_product_never_falls_as_both_factors_grow, bound.compute_bytes, rows, bound.compute_bytes, rows)
     t.prove(value >= bound.compute_bytes, "compute")
@@ -225,13 +236,15 @@ def a_lifted_bound_reaches_the_knee_of_its_cover(t: Given) -> None:
     t.prove(scaled_bytes(lifted, knee + 1, logical, segments) >= cover.compute_bytes * unit, "beyond it")
 
 
-@theorem("INV-8")
+@theorem("INV-8", lemmas=ROUNDING)
 def a_bound_that_reaches_the_knee_covers_every_reading(t: Given) -> None:
-    """Monotone beyond the knee, no faster than rows below it: so the knee decides for all."""
-    bound, cover = a_bound(t), a_cover(t)
-    rows, reading, knee = t.integer("rows", 1), t.integer("reading", 1), t.integer("knee", 1)
-    logical, segments, unit = cover.logical_rows, cover.grad_segments, bound.packed_rows
-    at, at_knee, beyond = (scaled_bytes(bound, of, logical, segments) for of in (rows, knee, knee + 1))
+    """Monotone beyond the knee, no faster than rows below it: so the knee decides for all.
+
+    Of the bound only its values times Pi at the reading's rows, at the knee and beyond it take part.
+    """
+    cover, unit, rows, reading = a_cover(t), t.integer("Pi", 1), t.integer("rows", 1), t.integer("reading", 1)
+    at, at_knee, beyond = (t.integer(f"U*Pi {where}", 0) for where in ("at the rows", "at the knee", "beyond it"))
+    knee = knee_rows(cover)
     t.assume(reading <= cover.compute_bytes)
     t.assume(reading <= cover.bytes_per_row * rows)
     t.assume(at_knee >= cover.bytes_per_row * knee * unit)
@@ -243,7 +256,8 @@ def a_bound_that_reaches_the_knee_covers_every_reading(t: Given) -> None:
     else:
         t.assume(at >= beyond)  # a_bound_never_falls_as_packed_rows_grow
         t.use(a_product_never_falls_as_both_factors_grow, reading, unit, cover.compute_bytes, unit)
-    t.prove(at >= reading * unit)
+    step(t, at >= reading * unit, "exactly")
+    t.prove(ceil_div(at, unit) >= reading, "rounded")
 
 
 @theorem("INV-9", lemmas=ROUNDING, merging=(needed_bytes, scaled_bytes))
@@ -299,3 +313,222 @@ def a_cover_under_a_bounds_compute_or_rate_needs_no_lift(t: Given) -> None:
         t.use(a_product_never_falls_as_both_factors_grow, cover.compute_bytes, unit, bound.compute_bytes, at)
         t.use(a_product_never_falls_as_both_factors_grow, cover.bytes_per_row * unit, rows, bound.compute_bytes, at)
     t.prove(lifted_bytes(bound, cover) == bound.compute_bytes)
+
+
+# --- from anchors to bounds, and what SCALE makes of a reading -------------------------------------------------------
+
+
+@theorem("INV-1", lemmas=ROUNDING, merging=(affordable_bytes,))
+def every_anchor_makes_a_bound(t: Given) -> None:
+    """Packed-priced or not, for any G: its compute is at least the credit of its own rows and segments."""
+    anchor = an_anchor(t)
+    charge, state = (LOGICAL_ROW_BYTES, t.integer("G", 0)) if t.choose(True, False) else (None, 0)
+    bound = bound_of(anchor, charge, state)
+    t.prove(bound.compute_bytes >= anchor.compute_bytes, "at least what was read")
+    t.prove(contracts.is_bound(bound), "a bound")
+
+
+@theorem("INV-9")
+def a_lifted_bound_is_a_bound(t: Given) -> None:
+    bound, extra = a_bound(t), t.integer("extra", 0)
+    t.prove(contracts.is_bound(raised(bound, bound.compute_bytes + extra)))
+
+
+@theorem("SCALE", lemmas=ROUNDING, merging=(affordable_bytes,))
+def a_peak_within_every_scaling_of_a_reading_is_within_its_bound(t: Given) -> None:
+    """Duality. SCALE, HEAD and SEGMENT say of a peak at (P, L, S), for every t >= max(1, P / Pi), that it is at most
+
+        t*c + 6144 * max(0, L - t*Li) + G * max(0, S - t*Si)
+
+    and the bound is no lower than the least of these. Of the two kinds that are charged, the `first` is the one that
+    the wave has more of for each that the reading holds (w1 / h1 >= w2 / h2): one pair of charges for either case. The
+    least is at t = x / u = max(1, P / Pi), w1 / h1 or w2 / h2: told where those are not below x / u.
+    """
+    compute, unit, rows, peak = (t.integer(name, least) for name, least in (("c", 1), ("u", 1), ("x", 1), ("peak", 0)))
+    charge, held, wanted = t.integer("first.charge", 0), t.integer("first.held", 0), t.integer("first.wanted", 0)
+    other, has, wants = t.integer("second.charge", 0), t.integer("second.held", 0), t.integer("second.wanted", 0)
+    t.assume(wanted * has >= held * wants)
+    first = affordable_bytes(charge, compute, held)
+    rest = affordable_bytes(other, compute - first * held, has)
+    trusted = maximum(compute, first * held + rest * has)
+    lacking_first, lacking_second = maximum(0, wanted * unit - held * rows), maximum(0, wants * unit - has * rows)
+    t.assume(peak * unit <= compute * rows + charge * lacking_first + other * lacking_second)
+    if held >= 1 and wanted * unit >= held * rows:
+        t.assume(peak * held <= compute * wanted)
+    if has >= 1 and wants * unit >= has * rows:
+        t.assume(peak * has <= compute * wants + charge * (wanted * has - held * wants))
+    t.use(a_product_never_falls_as_both_factors_grow, compute, rows, trusted, rows)
+    t.prove(peak * unit <= trusted * rows + first * lacking_first + rest * lacking_second)
+
+
+# --- many bounds: what a search leaves out, and the minimum over any number -------------------------------------------
+
+
+@theorem("INV-2", merging=(nowhere_above_as_larger,))
+def a_bound_dropped_for_smaller_waves_is_nowhere_below_the_one_that_stays(t: Given) -> None:
+    """Waves of no more rows than either anchor: nothing is scaled, so U is C and the dearer pair of charges."""
+    one, other, (packed, logical, segments) = a_bound(t, "one"), a_bound(t, "other"), a_wave(t)
+    t.assume(packed <= minimum(one.packed_rows, other.packed_rows))
+    t.assume(nowhere_above_as_larger(one, other))
+    for bound in (one, other):
+        step(
+            t,
+            scaled_bytes(bound, packed, logical, segments)
+            == unscaled_bytes(bound, logical, segments) * bound.packed_rows,
+            "without scaling the unit cancels",
+        )
+    for (row, segment), (other_row, other_segment) in zip(charge_pairs(one), charge_pairs(other), strict=True):
+        for charge, other_charge, count, held, has in (
+            (row, other_row, logical, one.logical_rows, other.logical_rows),
+            (segment, other_segment, segments, one.grad_segments, other.grad_segments),
+        ):
+            few, many = maximum(0, count - held), maximum(0, count - has)
+            t.use(a_product_never_falls_as_both_factors_grow, charge, few, other_charge, many)
+    step(t, unscaled_bytes(one, logical, segments) <= unscaled_bytes(other, logical, segments), "no higher unscaled")
+    t.use(
+        a_lower_quotient_rounds_up_no_higher,
+        scaled_bytes(one, packed, logical, segments),
+        one.packed_rows,
+        scaled_bytes(other, packed, logical, segments),
+        other.packed_rows,
+    )
+    units = one.packed_rows * other.packed_rows
+    t.use(
+        a_product_never_falls_as_a_factor_grows,
+        units,
+        unscaled_bytes(one, logical, segments),
+        unscaled_bytes(other, logical, segments),
+    )
+    t.prove(bound_bytes(one, packed, logical, segments) <= bound_bytes(other, packed, logical, segments))
+
+
+def unscaled_bytes(bound: Bound, logical_rows: int, grad_segments: int) -> int:
+    """U where t = 1."""
+    rows, segments = maximum(0, logical_rows - bound.logical_rows), maximum(0, grad_segments - bound.grad_segments)
+    return bound.compute_bytes + maximum(
+        bound.row_bytes * rows + bound.segment_rest_bytes * segments,
+        bound.row_rest_bytes * rows + bound.segment_bytes * segments,
+    )
+
+
+@theorem("INV-2", merging=(nowhere_above_as_smaller,))
+def a_bound_dropped_for_larger_waves_is_nowhere_below_the_one_that_stays(t: Given) -> None:
+    """Waves of at least the rows of either anchor: everything is compared by packed row."""
+    one, other, (packed, logical, segments) = a_bound(t, "one"), a_bound(t, "other"), a_wave(t)
+    unit, other_unit = one.packed_rows, other.packed_rows
+    t.assume(packed >= maximum(unit, other_unit))
+    t.assume(nowhere_above_as_smaller(one, other))
+    mine, theirs = lacking(one, packed, logical, segments), lacking(other, packed, logical, segments)
+    for wanted, held, has in (
+        (logical, one.logical_rows, other.logical_rows),
+        (segments, one.grad_segments, other.grad_segments),
+    ):
+        t.use(what_is_lacking_by_row_is_less_of_what_holds_more, wanted, held, unit, has, other_unit, packed)
+    for pair, other_pair in zip(charge_pairs(one), charge_pairs(other), strict=True):
+        t.use(a_pair_of_charges_by_row, *pair, *other_pair, *mine, *theirs, unit, other_unit)
+    charges = [row * mine[0] + segment * mine[1] for row, segment in charge_pairs(one)]
+    its_charges = [row * theirs[0] + segment * theirs[1] for row, segment in charge_pairs(other)]
+    for charge, its_charge in zip(charges, its_charges, strict=True):
+        step(t, charge * other_unit <= its_charge * unit, "each pair of charges by packed row")
+    t.use(the_dearer_of_two_by_row, *charges, *its_charges, unit, other_unit)
+    step(t, maximum(*charges) * other_unit <= maximum(*its_charges) * unit, "the dearer pair by packed row")
+    t.use(
+        a_product_never_falls_as_a_factor_grows,
+        packed,
+        one.compute_bytes * other_unit,
+        other.compute_bytes * unit,
+    )
+    step(t, packed * (one.compute_bytes * other_unit) <= packed * (other.compute_bytes * unit), "compute by packed row")
+    few, many = scaled_bytes(one, packed, logical, segments), scaled_bytes(other, packed, logical, segments)
+    step(t, few == one.compute_bytes * packed + maximum(*charges), "the wave's own rows are those scaled to")
+    step(t, many == other.compute_bytes * packed + maximum(*its_charges), "by the other too")
+    computes = one.compute_bytes * packed, other.compute_bytes * packed
+    t.use(sums_compare_by_row, computes[0], maximum(*charges), computes[1], maximum(*its_charges), unit, other_unit)
+    step(t, few * other_unit <= many * unit, "by packed row")
+    t.use(a_lower_quotient_rounds_up_no_higher, few, unit, many, other_unit)
+    t.prove(bound_bytes(one, packed, logical, segments) <= bound_bytes(other, packed, logical, segments))
+
+
+@theorem("INV-1")
+def the_minimum_over_one_more_bound_keeps_what_every_bound_keeps(t: Given) -> None:
+    """The induction step over bounds: monotone, covering and bounding survive a minimum."""
+    least, least_of_larger, value, value_of_larger = (t.integer(name) for name in ("m", "m'", "u", "u'"))
+    covered, peak = t.integer("c"), t.integer("peak")
+    t.assume(least <= least_of_larger)
+    t.assume(value <= value_of_larger)
+    t.prove(minimum(least, value) <= minimum(least_of_larger, value_of_larger), "never falls as a wave grows")
+    t.prove(
+        minimum(minimum(least, covered), minimum(value, covered)) == minimum(minimum(least, value), covered), "covers"
+    )
+    t.assume(peak <= least)
+    t.assume(peak <= value)
+    t.prove(peak <= minimum(least, value), "bounds whatever each bounds")
+
+
+@theorem("INV-9")
+def one_more_cover_only_raises_a_lift(t: Given) -> None:
+    """The induction step over covers: `lifted` takes the maximum of what each asks for, from the bound's own on."""
+    bound, cover, so_far = a_bound(t), a_cover(t), t.integer("so_far")
+    t.assume(so_far >= bound.compute_bytes)
+    after = maximum(so_far, lifted_bytes(bound, cover))
+    t.prove(after >= so_far, "no earlier cover is uncovered")
+    t.prove(after >= lifted_bytes(bound, cover), "and this one is covered")
+
+
+# --- evidence: joins -------------------------------------------------------------------------------------------------
+
+
+def a_band(t: Given, name: str) -> Band:
+    """Any evidence of one band, with an anchor or without."""
+    anchor = an_anchor(t, f"{name}.anchor") if t.choose(True, False) else None
+    return Band(size=1, sharing=1, cover=a_cover(t, f"{name}.cover"), anchor=anchor)
+
+
+@theorem("INV-10", merging=(higher_anchor, joined_cover))
+def readings_of_a_band_join_alike_in_either_order(t: Given) -> None:
+    one, other = a_band(t, "one"), a_band(t, "other")
+    t.prove(same_band(t, joined(one, other), joined(other, one)))
+
+
+@theorem("INV-10", merging=(higher_anchor, joined_cover))
+def readings_of_a_band_join_alike_however_they_are_grouped(t: Given) -> None:
+    one, other, third = a_band(t, "one"), a_band(t, "other"), a_band(t, "third")
+    t.prove(same_band(t, joined(joined(one, other), third), joined(one, joined(other, third))))
+
+
+@theorem("INV-9", merging=(higher_anchor, joined_cover))
+def an_incomplete_reading_leaves_the_anchor_and_widens_the_cover(t: Given) -> None:
+    band, told = a_band(t, "band"), a_cover(t, "told")
+    after = joined(band, Band(size=1, sharing=1, cover=told, anchor=None))
+    if band.anchor is None:
+        t.prove(after.anchor is None, "no anchor appears")
+    else:
+        assert after.anchor is not None, "an anchor stays"
+        t.prove(same_anchor(after.anchor, band.anchor), "the anchor stays")
+    t.prove(after.cover.compute_bytes >= band.cover.compute_bytes, "most compute never falls")
+    t.prove(after.cover.bytes_per_row >= band.cover.bytes_per_row, "nor most bytes a row")
+    t.prove(after.cover.logical_rows <= band.cover.logical_rows, "nor do least logical rows rise")
+    t.prove(after.cover.grad_segments <= band.cover.grad_segments, "or least segments")
+
+
+@theorem("reachable", lemmas=PRODUCTS, merging=(higher_anchor, joined_cover))
+def a_bands_own_anchor_is_always_within_its_cover(t: Given) -> None:
+    one, other = a_band(t, "one"), a_band(t, "other")
+    for band in (one, other):
+        if band.anchor is not None:
+            t.assume(is_covered(band.anchor, band.cover))
+    after = joined(one, other)
+    if after.anchor is not None:
+        t.prove(t.merged(is_covered, after.anchor, after.cover))
+
+
+def same_band(t: Given, one: Band, other: Band) -> bool:
+    """Equal covers, and equal anchors or none."""
+    covers = both(*(getattr(one.cover, name) == getattr(other.cover, name) for name in Cover.__slots__))
+    if one.anchor is None or other.anchor is None:
+        return both(covers, (one.anchor is None) == (other.anchor is None))
+    return both(covers, same_anchor(one.anchor, other.anchor))
+
+
+def same_anchor(one: Anchor, other: Anchor) -> bool:
+    return both(*(getattr(one, name) == getattr(other, name) for name in Anchor.__slots__))
