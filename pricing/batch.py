@@ -29,13 +29,13 @@ class BatchError(PricingError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanRequest:
     """One request with its tokens.
 
     tokens: a row of token ids (list, numpy array, CPU tensor), as many as `spec.logical_rows`. Requests share rows only
     within a group: the same adapter `slot` and the same grad mode. adapter: the shape of that slot's adapter, as it
-    stands in the memory signature. output_bytes: bytes of what it asks for.
+    stands in the memory signature. output_bytes: bytes of what it asks for. Compared by identity: tokens may be arrays.
     """
 
     tokens: Any
