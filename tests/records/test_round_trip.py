@@ -37,6 +37,7 @@ def test_schema_file_is_what_the_code_says() -> None:
     assert SCHEMA_FILE.read_text() == schema_text(), f"regenerate it: {how}"
 
 
+@pytest.mark.invariant("INV-14")
 @SOME_RECORDS
 @given(record=records())
 def test_a_record_reads_back_equal_and_replays_to_the_byte(

@@ -58,6 +58,7 @@ def old_record(law: str) -> DecisionRecord:
     return record_of_price(a_wave(5_000, 20_000, 3), profile, available_bytes=GIB, law=find_law(law))
 
 
+@pytest.mark.invariant("INV-14")
 @pytest.mark.parametrize("law", ["logical", "packed", "warm"])
 def test_d24_a_report_without_warm_fields_replays_the_old_price_to_the_byte(law: str) -> None:
     record = old_record(law)
@@ -96,6 +97,7 @@ def test_d24_a_report_with_an_unknown_extra_field_is_accepted_and_says_so() -> N
     assert read.record == record and replay(read.record).is_equal
 
 
+@pytest.mark.invariant("INV-14")
 @pytest.mark.parametrize("law", sorted(LAWS))
 def test_d24_a_replay_uses_nothing_from_the_live_process(law: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the environment, not a file, not another profile: the record's text is all there is."""
