@@ -1,8 +1,8 @@
 """The controlled table: is memory per packed row flat in sharing?
 
-Per family: sharing 1, 2, 4, 8 at 16,384 packed rows with 512-row suffixes, three shuffled repeats after a warm-up wave of
-each shape. Prints peak bytes per packed row beside what the `logical` and `packed` laws ask for the first sharing-8 wave
-when they have seen one sharing-1 wave only.
+Per family: sharing 1, 2, 4, 8 at 16,384 packed rows with 512-row suffixes, three shuffled repeats after a warm-up
+wave of each shape. Prints peak bytes per packed row beside what the `logical` and `packed` laws ask for the first
+sharing-8 wave when they have seen one sharing-1 wave only.
 
     python -m benchmarks.controlled_table --family dense --out controlled.jsonl --seconds 60
 """

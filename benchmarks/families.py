@@ -134,7 +134,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, config: DecoderConfig, experts: Experts) -> None:
         super().__init__()
         self.experts = experts
-        shape = dict(dtype=config.dtype)
+        shape = {"dtype": config.dtype}
         trains = config.lora_rank == 0
         self.router = Projection(config.hidden, experts.count, config)
         self.gate_up = nn.Parameter(torch.empty(experts.count, 2 * experts.width, config.hidden, **shape), trains)
@@ -208,10 +208,10 @@ class GatedDeltaNet(nn.Module):
 class ChunkPlan:
     """How a tree's rows are cut for the delta rule.
 
-    Rows are reordered so that chunks of equal length lie side by side. groups: (chunks, rows a chunk) of each length, in
-    that order. order: packed row of each reordered row; back: its inverse. steps: chunks parents first, each
-    (first reordered row, rows, segment, parent segment to start from or None to go on). history_KP: for each tap of the
-    convolution, the packed row that many tokens back in the request, or P where there is none; in reordered rows.
+    Rows are reordered so that chunks of equal length lie side by side. groups: (chunks, rows a chunk) of each length,
+    in that order. order: packed row of each reordered row; back: its inverse. steps: chunks parents first, each
+    (first reordered row, rows, segment, parent segment to start from or None to go on). history_KP: for each tap of
+    the convolution, the packed row that many tokens back in the request, or P where there is none; in reordered rows.
     """
 
     groups: tuple[tuple[int, int], ...]
@@ -270,7 +270,7 @@ class ChunkPlan:
 
 
 def _history(spans: list[tuple[int, int, int]], packed_rows: int, taps: int) -> np.ndarray[Any, Any]:
-    """[taps, P]: the packed row t tokens back, through the segment's ancestors; `packed_rows` before the first token."""
+    """[taps, P]: the packed row t tokens back, through ancestors; `packed_rows` before the first token."""
     before = np.full(packed_rows + 1, packed_rows, dtype=np.int64)
     for first, count, parent in spans:
         before[first + 1 : first + count] = np.arange(first, first + count - 1)
@@ -433,7 +433,9 @@ def _unit(vectors: Tensor) -> Tensor:
     return F.normalize(vectors.float(), dim=-1, eps=1e-6)
 
 
-def build(name: str, device: torch.device, *, small: bool = False, change: Callable[[Family], Family] | None = None) -> Decoder:
+def build(
+    name: str, device: torch.device, *, small: bool = False, change: Callable[[Family], Family] | None = None
+) -> Decoder:
     """The decoder of the family called `name`; `small` for CPU runs; `change` edits the family first."""
     family = FAMILIES[name]
     family = family if change is None else change(family)

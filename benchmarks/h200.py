@@ -26,12 +26,22 @@ def trace(scenario: str, seconds: int, waves: int = 60) -> tuple[str, ...]:
 
 
 def table(family: str) -> tuple[str, ...]:
-    return ("-m", "benchmarks.controlled_table", "--family", family, "--seconds", "90", "--out", f"WORK/controlled-{family}.jsonl")
+    return (
+        "-m",
+        "benchmarks.controlled_table",
+        "--family",
+        family,
+        "--seconds",
+        "90",
+        "--out",
+        f"WORK/controlled-{family}.jsonl",
+    )
 
 
 def high_branch(family: str) -> tuple[str, ...]:
     return (
-        "-m", "benchmarks.high_branch", "--family", family, "--seconds", "60", "--out", f"WORK/high_branch-{family}.jsonl",
+        "-m", "benchmarks.high_branch", "--family", family, "--seconds", "60",
+        "--out", f"WORK/high_branch-{family}.jsonl",
     )  # fmt: skip
 
 
@@ -116,7 +126,12 @@ def run_group(commands: list[tuple[str, ...]], work: Path, deadline: float, *, s
             process.kill()
             status = "stopped at the deadline"
         lines = log.read_text(errors="replace").splitlines()
-        print(f"=== {log.stem}: exit {status}, at most {time.monotonic() - started:.0f} s", *lines[-14:], sep="\n", flush=True)
+        print(
+            f"=== {log.stem}: exit {status}, at most {time.monotonic() - started:.0f} s",
+            *lines[-14:],
+            sep="\n",
+            flush=True,
+        )
 
 
 def save(work: Path, out: Path) -> None:

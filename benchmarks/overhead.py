@@ -41,7 +41,11 @@ def main() -> None:
         batch = Batch(
             [
                 [
-                    PlanRequest(tokens=request.token_row(), spec=request.spec(), output_bytes=output_bytes(request.spec(), facts))
+                    PlanRequest(
+                        tokens=request.token_row(),
+                        spec=request.spec(),
+                        output_bytes=output_bytes(request.spec(), facts),
+                    )
                     for request in requests
                 ]
             ]
@@ -72,8 +76,8 @@ def main() -> None:
     difference = statistics.median(metered_seconds - bare_seconds for bare_seconds, metered_seconds in pairs)
     rows = sum(len(request.tokens) for request in requests)
     print(
-        f"{arguments.family}: {len(requests)} requests of {rows} logical rows; a wave without {without * 1e3:.1f} ms, metered "
-        f"and admitted {difference * 1e3:+.2f} ms ({difference / without:+.2%}), over {len(pairs)} pairs",
+        f"{arguments.family}: {len(requests)} requests of {rows} logical rows; a wave without {without * 1e3:.1f} ms, "
+        f"metered and admitted {difference * 1e3:+.2f} ms ({difference / without:+.2%}), over {len(pairs)} pairs",
         flush=True,
     )
 

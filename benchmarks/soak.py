@@ -2,14 +2,14 @@
 
     python -m benchmarks.soak --gib 8 --waves 300 --law warm --out soak-warm.jsonl
 
-The process is capped (the allocator refuses more), so that a price that is too low ends in an out-of-memory error, and a
-price that is too high in small waves. Each batch is up to 48 groups: a prompt and its rollouts, sizes log-uniform, one item a
-group; the planner makes the waves. Lines are flushed one by one, profiles are saved, and a second call goes on where the first
-ended (same --out).
+The process is capped (the allocator refuses more), so that a price that is too low ends in an out-of-memory error,
+and a price that is too high in small waves. Each batch is up to 48 groups: a prompt and its rollouts, sizes
+log-uniform, one item a group; the planner makes the waves. Lines are flushed one by one, profiles are saved, and a
+second call goes on where the first ended (same --out).
 
-Reported at the end: waves, out-of-memory errors, refusals, rows a wave, mean use of the cap (baseline and peak over cap),
-and the share of an oracle: rows of each wave that had more items to take, over the rows that would just have fitted the same
-budget by an affine fit of this run's own peaks that covers all of them.
+Reported at the end: waves, out-of-memory errors, refusals, rows a wave, mean use of the cap (baseline and peak over
+cap), and the share of an oracle: rows of each wave that had more items to take, over the rows that would just have
+fitted the same budget by an affine fit of this run's own peaks that covers all of them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def groups(draw: random.Random, *, small: bool) -> list[list[Request]]:
         prompt = generator.integers(0, 200, int(2 ** draw.uniform(6, 12)) // unit)
         longest = draw.uniform(7, 11)
         rollouts = [
-            np.concatenate([prompt, generator.integers(0, 200, max(64 // unit, int(2 ** draw.uniform(6, longest)) // unit))])
+            np.concatenate(
+                [prompt, generator.integers(0, 200, max(64 // unit, int(2 ** draw.uniform(6, longest)) // unit))]
+            )
             for _ in range(draw.randint(2, 16))
         ]
         items.append([Request(tokens=row, targets=np.roll(row, -1)) for row in rollouts])

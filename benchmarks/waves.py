@@ -33,7 +33,7 @@ Caller = Callable[[Sequence[RequestOutputs]], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveShape:
-    """A wave by its lengths: (prompt rows, branch rows ...) of each family; a family without branches is one request."""
+    """A wave by its lengths: (prompt rows, branch rows) of each family; one without branches is one request."""
 
     label: str
     families: tuple[tuple[int, tuple[int, ...]], ...]
@@ -46,7 +46,10 @@ class WaveShape:
         """Random tokens in this shape."""
         return branched_rows(
             [
-                (generator.integers(0, vocabulary, prompt), [generator.integers(0, vocabulary, size) for size in branches])
+                (
+                    generator.integers(0, vocabulary, prompt),
+                    [generator.integers(0, vocabulary, size) for size in branches],
+                )
                 for prompt, branches in self.families
             ],
             device,

@@ -1,9 +1,9 @@
 """A trainer's rank: prefix-shared waves that are priced, checked against the device, measured and learned from.
 
-    rank = TrainerRank(model, profiles="profiles.json")
-    for wave in rank.forward_micro_batches(requests):
-        loss = my_loss(wave.outputs)
-        loss.backward()
+rank = TrainerRank(model, profiles="profiles.json")
+for wave in rank.forward_micro_batches(requests):
+    loss = my_loss(wave.outputs)
+    loss.backward()
 """
 
 from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model

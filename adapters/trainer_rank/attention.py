@@ -1,9 +1,9 @@
 """Attention by segment ancestry: a row sees the rows before it in its own segment and in its segment's ancestors.
 
-On CUDA this is FlexAttention with a block mask computed here, block by block. Elsewhere, and for waves of less than a block
-(which FlexAttention would lower to its decoding kernel, and fail on), it is scaled dot-product attention with an explicit
-boolean mask, a chunk of queries at a time and recomputed in backward. Neither ever holds P x P anything, so that attention's
-memory grows with rows, not with their square.
+On CUDA this is FlexAttention with a block mask computed here, block by block. Elsewhere, and for waves of less than a
+block (which FlexAttention would lower to its decoding kernel, and fail on), it is scaled dot-product attention with
+an explicit boolean mask, a chunk of queries at a time and recomputed in backward. Neither ever holds P x P anything,
+so that attention's memory grows with rows, not with their square.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def ancestry_mask(rows: PackedRows) -> BlockMask:
 
 
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
-    """Attention over packed rows. query [1, H, P, D]; key, value [1, Hkv, P, D] with Hkv dividing H; out [1, H, P, D]."""
+    """Attention over packed rows: query and result [1, H, P, D]; key, value [1, Hkv, P, D] with Hkv dividing H."""
     if query.device.type == "cuda" and query.shape[2] >= BLOCK_ROWS:
         out: Tensor = _compiled_flex_attention()(
             query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
@@ -81,7 +81,9 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask,
     return torch.cat(pieces, dim=2)
 
 
-def _explicit_attention(queries: Tensor, key: Tensor, value: Tensor, first: int, mask: BlockMask, scale: float) -> Tensor:
+def _explicit_attention(
+    queries: Tensor, key: Tensor, value: Tensor, first: int, mask: BlockMask, scale: float
+) -> Tensor:
     """Attention of the query rows from `first` on, with their part of the mask written out."""
     rows = torch.arange(first, first + queries.shape[2], device=queries.device)
     keys = torch.arange(key.shape[2], device=queries.device)
@@ -98,13 +100,17 @@ def _may_attend(
 
 
 def touched_blocks(rows: PackedRows) -> tuple[Tensor, Tensor]:
-    """Which blocks of the mask have any, and which have only allowed pairs: bool [B, B] each, a few block rows at a time."""
+    """Which blocks of the mask have any allowed pair, and which nothing else: bool [B, B] each."""
     starts, ends = rows.ancestry_2P
     positions = rows.positions_P.to(torch.int32)
     blocks = -(-rows.packed_rows // BLOCK_ROWS)
     gap = blocks * BLOCK_ROWS - rows.packed_rows
     # Rows beyond the end are no keys (an empty interval) and no queries (a start outside every interval).
-    starts, ends, positions = F.pad(starts, (0, gap), value=-1), F.pad(ends, (0, gap), value=-1), F.pad(positions, (0, gap))
+    starts, ends, positions = (
+        F.pad(starts, (0, gap), value=-1),
+        F.pad(ends, (0, gap), value=-1),
+        F.pad(positions, (0, gap)),
+    )
     any_BB = torch.empty(blocks, blocks, dtype=torch.bool, device=rows.device)
     all_BB = torch.empty_like(any_BB)
     step = max(1, _MASK_CELLS_AT_ONCE // (BLOCK_ROWS * BLOCK_ROWS * blocks))

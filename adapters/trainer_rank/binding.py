@@ -1,7 +1,7 @@
 """What `TrainerRank` asks of a model, and the binding of Hugging Face decoders.
 
-A model takes part by having the three methods of `PackedModel`. Hugging Face causal decoders (also under peft) are bound
-by `bind_model`; nothing here is imported from `transformers` until such a model is seen.
+A model takes part by having the three methods of `PackedModel`. Hugging Face causal decoders (also under peft) are
+bound by `bind_model`; nothing here is imported from `transformers` until such a model is seen.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +58,10 @@ def run(number: int, arguments: argparse.Namespace, profiles: Path) -> None:
         )
         start = "warm" if rank.profiles.started_warm else f"cold ({rank.profiles.refusal or 'nothing learned yet'})"
         print(f"\nrun {number}: starts {start}, law {arguments.law}")
-        print(f"{'items':>9} {'packed':>7} {'logical':>8} {'sharing':>8} {'predicted':>11} {'observed':>11} {'over':>7}  binding term")
+        print(
+            f"{'items':>9} {'packed':>7} {'logical':>8} {'sharing':>8} {'predicted':>11} {'observed':>11} "
+            f"{'over':>7}  binding term"
+        )
         started = time.monotonic()
         items = prompts(arguments.prompts)
         waves = []
@@ -86,7 +88,9 @@ def prompts(count: int) -> list[list[Request]]:
     return items
 
 
-def next_tokens(row: np.ndarray[tuple[int], np.dtype[np.int64]], prompt_rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def next_tokens(
+    row: np.ndarray[tuple[int], np.dtype[np.int64]], prompt_rows: int
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Each token's label is the one after it; the prompt's own tokens and the last one are of no interest."""
     labels = np.roll(row, -1)
     labels[: prompt_rows - 1] = -100
@@ -133,7 +137,6 @@ def _config(device: torch.device) -> DecoderConfig:
         feed_forward=3072 if is_gpu else 512,
         dtype=torch.bfloat16 if is_gpu else torch.float32,
     )
-
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ class AdmittedOutOfMemoryError(torch.OutOfMemoryError):
         wave, price = plan.wave, plan.price
         super().__init__(
             f"out of memory in the {phase} of an admitted wave: {wave.packed_rows:,} packed rows, "
-            f"{wave.logical_rows:,} logical rows, {wave.grad_segments:,} segments, verdict {plan.verdict}, binding term "
-            f"{price.binding_term}, law {price.law}; admitted with {_held_against(admission)}"
+            f"{wave.logical_rows:,} logical rows, {wave.grad_segments:,} segments, verdict {plan.verdict}, "
+            f"binding term {price.binding_term}, law {price.law}; admitted with {_held_against(admission)}"
         )
         self.plan = plan
         self.admission = admission

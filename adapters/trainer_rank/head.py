@@ -1,8 +1,8 @@
 """The head in chunks: what requests want of the hidden states, without ever holding P x vocabulary logits.
 
-A chunk of `HEAD_CHUNK_ROWS` packed rows is projected, the wanted numbers are taken, and the logits are dropped; backward
-projects the chunk again. So the head's memory is a workspace (a few chunk x vocabulary buffers), not a slope. A row that
-several requests share is projected once, whatever number of targets they ask of it.
+A chunk of `HEAD_CHUNK_ROWS` packed rows is projected, the wanted numbers are taken, and the logits are dropped;
+backward projects the chunk again. So the head's memory is a workspace (a few chunk x vocabulary buffers), not a
+slope. A row that several requests share is projected once, whatever number of targets they ask of it.
 
 Shape legend: P packed rows, H hidden size, V vocabulary, E entries (wanted numbers), C rows of a chunk, K of top-k.
 """
@@ -22,7 +22,7 @@ from adapters.trainer_rank.rows import Ints
 
 HEAD_CHUNK_ROWS = 512
 IGNORED_TARGET = -100
-"""A label of no interest (the usual value of cross-entropy losses): its log-probability is 0 and carries no gradient."""
+"""A label of no interest (as in cross-entropy losses): its log-probability is 0 and carries no gradient."""
 
 Head = Callable[[Tensor], Tensor]
 """Hidden states [C, H] to logits [C, V]."""
@@ -51,9 +51,7 @@ class HeadPlan:
         order = np.argsort(unsorted, kind="stable")
         row_of_entry = unsorted[order]
         ends = np.arange(HEAD_CHUNK_ROWS, len(rows) + HEAD_CHUNK_ROWS, HEAD_CHUNK_ROWS)
-        return cls(
-            rows=rows, row_of_entry=row_of_entry, order=order, chunk_ends=np.searchsorted(row_of_entry, ends)
-        )
+        return cls(rows=rows, row_of_entry=row_of_entry, order=order, chunk_ends=np.searchsorted(row_of_entry, ends))
 
 
 def target_log_probs(hidden_PH: Tensor, head: Head, positions: Ints, targets: Ints) -> Tensor:
@@ -79,7 +77,7 @@ def target_log_probs(hidden_PH: Tensor, head: Head, positions: Ints, targets: In
 
 
 def top_k_log_probs(hidden_PH: Tensor, head: Head, positions: Ints, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` most likely tokens after each packed row of `positions`: log-probabilities fp32 [E, K], ids int64 [E, K]."""
+    """The `k` likeliest tokens after each packed row of `positions`: log-probabilities fp32, ids int64, [E, K]."""
     plan = HeadPlan.of(positions, hidden_PH.shape[0])
     values, ids = [], []
     for hidden_CH, _ in _chunks(hidden_PH, plan):
@@ -125,7 +123,7 @@ def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class _TargetLogProbs(torch.autograd.Function):
-    """logits[row, target] - logsumexp(logits[row]) for several entries a row, with one fp32 C x V buffer in backward."""
+    """logits[row, target] - logsumexp(logits[row]) for several entries a row; one fp32 [C, V] buffer in backward."""
 
     @staticmethod
     def forward(ctx: Any, logits_CV: Tensor, rows_E: Tensor, targets_E: Tensor) -> Tensor:

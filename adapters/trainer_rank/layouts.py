@@ -29,12 +29,11 @@ def group_rows(layout: Layout, batch: Batch, device: torch.device) -> list[Group
 
 def _group(layout: Layout, group: LayoutGroup, batch: Batch, device: torch.device) -> GroupRows:
     here = slice(group.start, group.start + group.padded_rows)
-    segments = [
-        index for index, segment in enumerate(layout.segments) if group.start <= segment.start < here.stop
-    ]
+    segments = [index for index, segment in enumerate(layout.segments) if group.start <= segment.start < here.stop]
     first_segment = segments[0]
     members = tuple(
-        request for request in layout.request_positions
+        request
+        for request in layout.request_positions
         if batch.is_active(request) and batch.groups[batch.group_of[request]] == group.key
     )
     ids = np.asarray(layout.segment_ids[here])

@@ -12,7 +12,16 @@ from typing import TypeVar, cast
 import torch
 from torch import nn
 
-from adapters.torch_memory import Admission, BudgetSampleError, BudgetSampler, Interval, Observation, PeakMeter, Role, meter_for
+from adapters.torch_memory import (
+    Admission,
+    BudgetSampleError,
+    BudgetSampler,
+    Interval,
+    Observation,
+    PeakMeter,
+    Role,
+    meter_for,
+)
 from adapters.torch_memory.trust import environment_facts
 from adapters.trainer_rank.binding import PackedModel, bind_model
 from adapters.trainer_rank.errors import (
@@ -201,7 +210,8 @@ class TrainerRank:
         return self._plan(_Work.of(items, self._model), 0, self._on_every_rank(self.sampler.budget))
 
     def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
-        """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once counts.
+        """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once
+        counts.
 
         Raises `AdmittedOutOfMemoryError` where `error` is an out-of-memory error.
         """
@@ -263,7 +273,7 @@ class TrainerRank:
         )
 
     def _demand_bytes(self, plan: WavePlan) -> int:
-        """What must be there for this plan to run. A probe runs as a cold start does: its learned price is the doubt."""
+        """What must be there for this plan to run. A probe runs as a cold start: its learned price is the doubt."""
         if plan.verdict is Verdict.PROBE and plan.probe is not None:
             return required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
         return 0 if plan.verdict is Verdict.EMPTY else plan.required_bytes
@@ -282,9 +292,7 @@ class TrainerRank:
     def _setting(self, work: _Work) -> Setting:
         """Made for each wave: the recompute mode is what the live model says now."""
         facts = self._model.model_facts()
-        floors = Floors(
-            facts=facts, has_head=work.wants_head, cold_transient_bytes=self._cold_transient_bytes
-        )
+        floors = Floors(facts=facts, has_head=work.wants_head, cold_transient_bytes=self._cold_transient_bytes)
         return Setting(
             topology=self._topology,
             recompute=self._model.recompute_mode(),
@@ -299,9 +307,7 @@ class TrainerRank:
     def _run(self, work: _Work, stats: WaveStats, role: Role) -> MicroBatch:
         """Run an admitted wave forward, measured. Raises `AdmittedOutOfMemoryError`."""
         plan = stats.plan
-        ticket = self.recorder.admitted(
-            plan, batch=work.batch, budget=stats.budget, handoff=_handoff(stats.admission)
-        )
+        ticket = self.recorder.admitted(plan, batch=work.batch, budget=stats.budget, handoff=_handoff(stats.admission))
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
         opened = None

@@ -72,8 +72,8 @@ class PackedRows:
     def ancestry_2P(self) -> Tensor:
         """int32 [2, P]: for each row, the half-open interval of its segment in a walk of the tree.
 
-        Segment a is s or an ancestor of s exactly when a.start <= s.start < a.end, so ancestry is two comparisons a pair
-        of rows and needs no S x S table. Padding rows form a root of their own.
+        Segment a is s or an ancestor of s exactly when a.start <= s.start < a.end, so ancestry is two comparisons a
+        pair of rows and needs no S x S table. Padding rows form a root of their own.
         """
         starts, ends = ancestry_intervals(self.segment_parents)
         starts = np.append(starts, len(starts))  # index -1 is the padding's own root
@@ -120,7 +120,9 @@ def unshared_rows(token_rows: Sequence[Ints], device: torch.device) -> PackedRow
         position_ids=np.concatenate([np.arange(length) for length in lengths]),
         segment_ids=np.repeat(np.arange(len(lengths)), lengths),
         segment_parents=np.full(len(lengths), -1, dtype=np.int64),
-        request_positions=tuple(np.arange(first, first + length) for first, length in zip(firsts, lengths, strict=False)),
+        request_positions=tuple(
+            np.arange(first, first + length) for first, length in zip(firsts, lengths, strict=False)
+        ),
         device=device,
     )
 

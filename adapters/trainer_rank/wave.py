@@ -102,7 +102,8 @@ class MicroBatch:
         the loop variable does not hold them through the next admission. Raises `WaveOverError` afterwards."""
         if self._outputs is None:
             raise WaveOverError(
-                f"the wave of items {self.items.start} to {self.items.stop - 1} is over; keep wave.outputs, not the wave"
+                f"the wave of items {self.items.start} to {self.items.stop - 1} is over; "
+                "keep wave.outputs, not the wave"
             )
         return self._outputs
 

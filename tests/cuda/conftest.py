@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+
 @pytest.fixture
 def device() -> Iterator[torch.device]:
     """The first GPU, with what earlier tests left behind given back."""

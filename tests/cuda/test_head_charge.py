@@ -1,4 +1,4 @@
-"""The 6 KiB charge per logical row, on a real head: what a request costs beyond packed rows (assumptions HEAD, SHORT)."""
+"""The 6 KiB charge per logical row, on a real head: what requests cost beyond packed rows (HEAD, SHORT)."""
 
 from __future__ import annotations
 

@@ -10,21 +10,24 @@ import torch
 import transformers
 from torch import nn
 
+from adapters.torch_memory import PeakMeter
+from adapters.trainer_rank import TrainerRank
 from adapters.trainer_rank.binding import HuggingFaceDecoder, PackedModel, bind_model
 from adapters.trainer_rank.errors import UnsupportedModelError
 from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL
 from tests.adapters.trainer_rank.support import VOCABULARY, a_tree, assert_shared_equals_unshared, tokens
+from tests.adapters.trainer_rank.waves import groups, train
 
-SIZES: dict[str, Any] = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=256,
-)
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+}
 
 
 def qwen3(**changes: Any) -> Any:
@@ -108,3 +111,27 @@ def test_models_whose_shared_rows_would_differ_are_refused() -> None:
 
 def test_a_binding_is_a_packed_model() -> None:
     assert isinstance(bind_model(qwen3()), PackedModel)
+
+
+def test_a_qwen3_with_lora_trains_in_measured_waves_with_the_callers_own_optimizer(meter: PeakMeter) -> None:
+    """Waves with gradient accumulation give the step that one unshared pass over everything gives."""
+    items = groups(3, prompt=70, rollouts=2, completion=10)
+    stepped = []
+    for shared in (True, False):
+        model = peft.get_peft_model(qwen3(), peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+        model.get_base_model().gradient_checkpointing_enable()
+        model.enable_input_require_grads()
+        optimizer = torch.optim.AdamW([value for value in model.parameters() if value.requires_grad], lr=1e-2)
+        rank = TrainerRank(model, meter=meter, memory_bytes=512 << 20, cold_transient_bytes=0)
+        calls = [items] if shared else [[[request]] for item in items for request in item]
+        for step in range(2):
+            waves = [wave for call in calls for wave in train(rank, call)]
+            assert all(wave.stats.is_complete for wave in waves), step
+            optimizer.step()
+            optimizer.zero_grad()
+        if shared:
+            assert any(len(wave.items) > 1 for wave in waves)
+            assert all(wave.stats.plan.wave.packed_rows < wave.stats.plan.wave.logical_rows for wave in waves)
+        stepped.append(torch.cat([v.detach().flatten() for n, v in model.named_parameters() if "lora_B" in n]))
+    assert stepped[0].abs().max() > 1e-3
+    torch.testing.assert_close(stepped[0], stepped[1], rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""The profile store: a second run starts warm; a file of another environment or a damaged one is refused with a reason."""
+"""The profile store: a second run starts warm; a foreign or damaged file is refused with a reason."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pricing.recorder import Recorder, Triggers
 from pricing.replay import replay
 from pricing.run_report import Severity, read_run
 from pricing.spool import record_paths
-from tests.adapters.trainer_rank.test_waves import run_out_of_memory
+from tests.adapters.trainer_rank.wave_contract import run_out_of_memory
 from tests.adapters.trainer_rank.waves import MIB, group, groups, loss_of, rank_on, train
 
 

@@ -1,4 +1,4 @@
-"""The recurrent family of the benchmarks computes the gated delta rule: its chunks against the rule row by row, fp64."""
+"""The recurrent family of the benchmarks computes the gated delta rule: against the rule row by row, fp64."""
 
 from __future__ import annotations
 
