@@ -20,7 +20,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,32 +169,32 @@ def as_text(table: dict[str, Any]) -> str:
 # --- overhead ------------------------------------------------------------------------------------------------
 
 
-def overhead(calls: int = 4_000) -> dict[str, Any]:
-    """Median CPU microseconds of one price and one retained call, original and bound, in alternating rounds of 100
-    calls.
-    """
-    original, bound = (planning_rank(Geometry(gdn_layers=24)) for _ in range(2))
-    bind(bound)
+def overhead(rounds: int = 40) -> dict[str, Any]:
+    """Median CPU microseconds of one required and one retained call, from alternating rounds of 100 calls."""
+    ranks = {name: planning_rank(Geometry(gdn_layers=24)) for name in ("original", "warm", "frontier")}
+    for law in ("warm", "frontier"):
+        bind(ranks[law], law=law)
     history = recorded_history(read_trace(sorted(TRACES.glob("*.jsonl"))[0]))
     signature = load_trainer_rank()._impl._MemorySignature(**history.signature)
-    Pair.teach((original, bound), history.lessons[:20], signature)
+    Pair.teach(tuple(ranks.values()), history.lessons, signature)
     facts = {"packed_tokens": 16_385, "logical_tokens": 131_585, "output_bytes": 526_340}
     price = {**facts, "signature": signature, "gdn_segments": 18, "group_rows": ((16_385, True),)}
-    calls_of = {
+    calls: dict[str, Callable[[Any], int]] = {
         "required": lambda rank: rank._estimate_required_memory_bytes_from_values(**price),
         "retained": lambda rank: rank._retained_memory_bytes(signature, **facts, required=1 << 40),
     }
     figures: dict[str, Any] = {}
-    for what, call in calls_of.items():
-        times: dict[str, list[float]] = {"original": [], "bound": []}
-        for _ in range(calls // 100):
-            for name, rank in (("original", original), ("bound", bound)):
+    for what, call in calls.items():
+        times: dict[str, list[float]] = {name: [] for name in ranks}
+        for _ in range(rounds):
+            for name, rank in ranks.items():
                 began = time.thread_time()
                 for _ in range(100):
                     call(rank)
                 times[name].append((time.thread_time() - began) * 1e4)
-        medians = {name: round(statistics.median(given), 2) for name, given in times.items()}
-        figures[what] = {**medians, "ratio": round(medians["bound"] / medians["original"], 2)}
+        medians = {name: statistics.median(given) for name, given in times.items()}
+        ratios = {f"{name}_ratio": round(medians[name] / medians["original"], 2) for name in ("warm", "frontier")}
+        figures[what] = {**{name: round(median, 2) for name, median in medians.items()}, **ratios}
     return {"microseconds_a_call": figures}
 
 
