@@ -41,7 +41,7 @@ class _Unreadable:
 class Fields:
     """One JSON object being read: typed getters that name file, line and field where a value is not what it should be.
 
-    `path` prefixes field names of nested objects ("profile." for the members of a member called profile). A getter
+    `prefix` goes before the field names of a nested object ("profile." for the members of one called profile). A getter
     marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it.
     """
 
@@ -207,11 +207,12 @@ class Fields:
         return self._judged(field, self._value(field, default), require)
 
     def _judged(self, field: str, value: object, require: Callable[[str, int], None]) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(field, "must be an integer", value)
         try:
-            require(field, value)  # type: ignore[arg-type]  # what is no int is what `require` is there to refuse
+            require(field, value)
         except QuantityError as error:
             raise self.error(field, error.reason, value) from None
-        assert isinstance(value, int), "require_count and require_integer let only ints through"
         return value
 
     def _nested(self, value: object, name: str) -> Fields:

@@ -37,7 +37,7 @@ def written(tmp_path: Path, text: str, name: str = "some.jsonl") -> str:
 BAD_LINES = [
     (json.dumps(WAVE)[:-30], "cut off"),
     (json.dumps(WAVE | {"packed_rows": -5}), "packed_rows: must be at least 0, got -5"),
-    (json.dumps(WAVE | {"packed_rows": 5.5}), "packed_rows: must be a Python int, not float, got 5.5"),
+    (json.dumps(WAVE | {"packed_rows": 5.5}), "packed_rows: must be an integer, got 5.5"),
     (json.dumps(WAVE | {"peak_bytes": float("nan")}), "peak_bytes: is not a number that can be used, got NaN"),
     (json.dumps(WAVE | {"peak_bytes": 10**300}), "peak_bytes: must lie within"),
     ('{"peak_bytes": ' + "7" * 9_000 + "}", "peak_bytes"),
@@ -107,7 +107,7 @@ def test_bad_use_is_refused_in_words(arguments: tuple[str, ...], said: str) -> N
         ("", "cut off"),
         ("[1, 2]", "one JSON object"),
         ('{"packed_rows": 1, "logical_rows": 1, "grad_segmets": 3}', "grad_segmets: is not a field"),
-        ('{"packed_rows": 1, "logical_rows": 1.0}', "logical_rows: must be a Python int"),
+        ('{"packed_rows": 1, "logical_rows": 1.0}', "logical_rows: must be an integer, got 1.0"),
         ('{"packed_rows": true, "logical_rows": 1}', "packed_rows"),
         ('{"packed_rows": 1, "packed_rows": 1, "logical_rows": 1}', "packed_rows: stands there twice"),
         ('{"packed_rows": 1, "logical_rows": 1, "grads": "some"}', "grads: must be one of all, none, mixed"),
