@@ -381,7 +381,7 @@ def _wave_row(head: str, wave: WaveSummary) -> str:
         "–" if over is None else "cold" if wave.is_cold else _signed(over),
         gib(wave.available_bytes),
         gib(wave.headroom_bytes),
-        wave.binding_term,
+        binding_family(wave.binding_term),
     )
     return _cells(head, *cells).replace("<tr>", f'<tr class="{kind}">' if kind else "<tr>", 1)
 
