@@ -112,17 +112,51 @@ def a_lower_quotient_rounds_up_no_higher(t: Given, one: int, unit: int, other: i
 
 @lemma()
 def what_is_lacking_by_row_is_less_of_what_holds_more(
-    t: Given, wanted: int, held: int, unit: int, other_held: int, other_unit: int, rows: int
+    t: Given, wanted: int, held: int, unit: int, rows: int, other_held: int, other_unit: int, other_rows: int
 ) -> None:
-    """max(0, w*u - h*x) / u never rises with h / u."""
+    """max(0, w*u - h*x) / u never rises with h / u, at equal x."""
     t.assume(unit >= 1)
     t.assume(other_unit >= 1)
     t.assume(rows >= 0)
+    t.assume(rows == other_rows)
     t.assume(held * other_unit >= other_held * unit)
     t.prove(
         maximum(0, wanted * unit - held * rows) * other_unit
-        <= maximum(0, wanted * other_unit - other_held * rows) * unit
+        <= maximum(0, wanted * other_unit - other_held * other_rows) * unit
     )
+
+
+@lemma()
+def compute_by_row(
+    t: Given, compute: int, unit: int, rows: int, other_compute: int, other_unit: int, other_rows: int
+) -> None:
+    t.assume(rows >= 0)
+    t.assume(rows == other_rows)
+    t.assume(compute * other_unit <= other_compute * unit)
+    t.prove(compute * rows * other_unit <= other_compute * other_rows * unit)
+
+
+@lemma()
+def a_target_within_reach_needs_no_lift(t: Given, target: int, charges: int, rows: int, compute: int) -> None:
+    t.assume(rows >= 1)
+    t.assume(charges >= 0)
+    t.assume(target <= compute * rows)
+    t.prove(ceil_div(target - charges, rows) <= compute)
+
+
+@lemma()
+def what_is_under_a_compute_or_rate_is_within_reach(
+    t: Given, target: int, rate: int, wave_rows: int, unit: int, rows: int, compute: int
+) -> None:
+    """A target under the compute, or under the compute by row, is reached at any rows that are scaled to."""
+    t.assume(unit >= 1)
+    t.assume(wave_rows >= 1)
+    t.assume(compute >= 0)
+    t.assume(rows >= unit)
+    t.assume(rows >= wave_rows)
+    t.assume(target <= rate * wave_rows)
+    t.assume(target <= compute or rate * unit <= compute)
+    t.prove(target * unit <= compute * rows)
 
 
 @lemma()
@@ -177,3 +211,38 @@ def sums_compare_by_row(
     t.assume(one * other_unit <= its_one * unit)
     t.assume(other * other_unit <= its_other * unit)
     t.prove((one + other) * other_unit <= (its_one + its_other) * unit)
+
+
+@lemma()
+def what_is_lacking_without_scaling(t: Given, wanted: int, held: int, unit: int) -> None:
+    t.assume(unit >= 1)
+    t.prove(maximum(0, wanted * unit - held * unit) == maximum(0, wanted - held) * unit)
+
+
+@lemma()
+def the_dearer_pair_without_scaling(
+    t: Given, row: int, segment: int, other_row: int, other_segment: int, rows: int, segments: int, unit: int
+) -> None:
+    t.assume(unit >= 1)
+    t.prove(
+        maximum(
+            row * (rows * unit) + segment * (segments * unit),
+            other_row * (rows * unit) + other_segment * (segments * unit),
+        )
+        == maximum(row * rows + segment * segments, other_row * rows + other_segment * segments) * unit
+    )
+
+
+@lemma()
+def what_holds_by_the_rows_scaled_to_holds_by_rows(
+    t: Given, few: int, many: int, rows: int, more: int, unit: int
+) -> None:
+    """From at least `unit` rows on to any rows: below it nothing is scaled, so the two values are one."""
+    t.assume(unit >= 1)
+    t.assume(rows >= 1)
+    t.assume(rows <= more)
+    t.assume(few >= 0)
+    t.assume(many >= 0)
+    t.assume(many * maximum(rows, unit) <= few * maximum(more, unit))
+    t.assume(more > unit or many <= few)
+    t.prove(many * rows <= few * more)

@@ -30,11 +30,17 @@ from proofs.frontier.lemmas import (
     a_lower_quotient_rounds_up_no_higher,
     a_pair_of_charges_by_row,
     a_product_never_falls_as_both_factors_grow,
+    a_target_within_reach_needs_no_lift,
+    compute_by_row,
     credits_are_paid_for_by_compute,
     sums_compare_by_row,
     the_dearer_of_two_by_row,
+    the_dearer_pair_without_scaling,
+    what_holds_by_the_rows_scaled_to_holds_by_rows,
     what_is_lacking_by_row_is_less_of_what_holds_more,
     what_is_lacking_never_grows_with_rows,
+    what_is_lacking_without_scaling,
+    what_is_under_a_compute_or_rate_is_within_reach,
 )
 from proofs.lemmas import (
     a_product_never_falls_as_a_factor_grows,
@@ -95,6 +101,11 @@ def a_cover(t: Given, name: str = "cover") -> Cover:
 def charge_pairs(bound: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
     """The two pairs of charges (a row, a segment) of which the dearer counts."""
     return (bound.row_bytes, bound.segment_rest_bytes), (bound.row_rest_bytes, bound.segment_bytes)
+
+
+def charged(row_bytes: int, segment_bytes: int, missing: tuple[int, int]) -> int:
+    """One pair of charges for what is lacking."""
+    return row_bytes * missing[0] + segment_bytes * missing[1]
 
 
 def lacking(bound: Bound, rows: int, logical_rows: int, grad_segments: int) -> tuple[int, int]:
@@ -159,6 +170,7 @@ def a_bound_never_falls_as_logical_rows_or_segments_grow(t: Given) -> None:
     for row, segment in charge_pairs(bound):
         t.use(a_product_never_falls_as_both_factors_grow, row, fewer[0], row, wanted[0])
         t.use(a_product_never_falls_as_both_factors_grow, segment, fewer[1], segment, wanted[1])
+        step(t, charged(row, segment, fewer) <= charged(row, segment, wanted), "each pair of charges")
     few, many = (
         scaled_bytes(bound, rows, logical, segments),
         scaled_bytes(bound, rows, more_logical, more_segments),
@@ -176,10 +188,20 @@ def a_bound_divided_by_packed_rows_never_rises(t: Given) -> None:
     at, at_more = maximum(rows, bound.packed_rows), maximum(more, bound.packed_rows)
     tell_scaling(t, bound, at, at_more, logical, segments)
     few, many = scaled_bytes(bound, rows, logical, segments), scaled_bytes(bound, more, logical, segments)
+    charges, more_charges = (
+        [charged(row, segment, lacking(bound, of, logical, segments)) for row, segment in charge_pairs(bound)]
+        for of in (at, at_more)
+    )
+    for charge, more_charge in zip(charges, more_charges, strict=True):
+        step(t, more_charge * at <= charge * at_more, "each pair of charges")
+    t.use(the_dearer_of_two_by_row, *more_charges, *charges, at_more, at)
+    compute = bound.compute_bytes
+    t.use(sums_compare_by_row, compute * at_more, maximum(*more_charges), compute * at, maximum(*charges), at_more, at)
     step(t, many * at <= few * at_more, "by the rows that are scaled to")
     step(t, minimum(few, many) >= 0, "no bound is negative")
-    t.use(a_product_never_falls_as_both_factors_grow, many, rows, many, at)
-    t.use(a_product_never_falls_as_both_factors_grow, few, rows, few, more)
+    if more <= bound.packed_rows:
+        step(t, many <= few, "below the anchor's rows nothing is scaled")
+    t.use(what_holds_by_the_rows_scaled_to_holds_by_rows, few, many, rows, more, bound.packed_rows)
     t.prove(many * rows <= few * more)
 
 
@@ -297,21 +319,25 @@ def the_knee_of_a_cover_is_within_a_wider_one(t: Given) -> None:
     t.prove(one.compute_bytes <= beyond, "beyond it")
 
 
-@theorem("INV-8", lemmas=ROUNDING, merging=(needed_bytes, scaled_bytes))
+@theorem("INV-8", lemmas=ROUNDING)
 def a_cover_under_a_bounds_compute_or_rate_needs_no_lift(t: Given) -> None:
     """What `lifted` skips, it may skip."""
     bound, cover = a_bound(t), a_cover(t)
-    knee, unit = knee_rows(cover), bound.packed_rows
-    t.assume(minimum(cover.compute_bytes, cover.bytes_per_row * unit) <= bound.compute_bytes)
-    for rows in (knee, knee + 1):
+    knee, unit, compute = knee_rows(cover), bound.packed_rows, bound.compute_bytes
+    t.assume(minimum(cover.compute_bytes, cover.bytes_per_row * unit) <= compute)
+    for rows, target in ((knee, cover.bytes_per_row * knee), (knee + 1, cover.compute_bytes)):
         at = maximum(rows, unit)
-        for row, segment in charge_pairs(bound):
-            for charge, missing in zip(
-                (row, segment), lacking(bound, at, cover.logical_rows, cover.grad_segments), strict=True
-            ):
-                t.use(a_product_never_falls_as_both_factors_grow, 0, 0, charge, missing)
-        t.use(a_product_never_falls_as_both_factors_grow, cover.compute_bytes, unit, bound.compute_bytes, at)
-        t.use(a_product_never_falls_as_both_factors_grow, cover.bytes_per_row * unit, rows, bound.compute_bytes, at)
+        missing = lacking(bound, at, cover.logical_rows, cover.grad_segments)
+        for charge, count in zip((*charge_pairs(bound)[0], *charge_pairs(bound)[1]), missing + missing, strict=True):
+            t.use(a_product_never_falls_as_both_factors_grow, 0, 0, charge, count)
+        charges = maximum(*(charged(row, segment, missing) for row, segment in charge_pairs(bound)))
+        step(t, charges >= 0, "no charge is negative")
+        step(t, target <= cover.bytes_per_row * rows, "a target is within the rate")
+        step(t, target <= cover.compute_bytes, "and within the most")
+        t.use(what_is_under_a_compute_or_rate_is_within_reach, target, cover.bytes_per_row, rows, unit, at, compute)
+        step(t, target * unit <= compute * at, "it is within reach")
+        t.use(a_target_within_reach_needs_no_lift, target * unit, charges, at, compute)
+        step(t, needed_bytes(bound, rows, cover, target) <= compute, "so it needs no lift")
     t.prove(lifted_bytes(bound, cover) == bound.compute_bytes)
 
 
@@ -364,19 +390,30 @@ def a_peak_within_every_scaling_of_a_reading_is_within_its_bound(t: Given) -> No
 # --- many bounds: what a search leaves out, and the minimum over any number -------------------------------------------
 
 
+@theorem("INV-2", lemmas=ROUNDING)
+def a_bound_for_no_more_rows_than_its_anchor_is_unscaled(t: Given) -> None:
+    """There t = 1: the unit cancels, and nothing is rounded."""
+    bound, (packed, logical, segments) = a_bound(t), a_wave(t)
+    t.assume(packed <= bound.packed_rows)
+    unit, at = bound.packed_rows, maximum(packed, bound.packed_rows)
+    t.use(what_is_lacking_without_scaling, logical, bound.logical_rows, unit)
+    t.use(what_is_lacking_without_scaling, segments, bound.grad_segments, unit)
+    missing = maximum(0, logical - bound.logical_rows), maximum(0, segments - bound.grad_segments)
+    lacks = lacking(bound, at, logical, segments)
+    step(t, lacks[0] == missing[0] * unit, "logical rows")
+    step(t, lacks[1] == missing[1] * unit, "segments")
+    first, second = charge_pairs(bound)
+    t.use(the_dearer_pair_without_scaling, *first, *second, *missing, unit)
+    value = unscaled_bytes(bound, logical, segments)
+    step(t, scaled_bytes(bound, packed, logical, segments) == value * unit, "times Pi")
+    t.prove(bound_bytes(bound, packed, logical, segments) == value)
+
+
 @theorem("INV-2", merging=(nowhere_above_as_larger,))
 def a_bound_dropped_for_smaller_waves_is_nowhere_below_the_one_that_stays(t: Given) -> None:
-    """Waves of no more rows than either anchor: nothing is scaled, so U is C and the dearer pair of charges."""
-    one, other, (packed, logical, segments) = a_bound(t, "one"), a_bound(t, "other"), a_wave(t)
-    t.assume(packed <= minimum(one.packed_rows, other.packed_rows))
+    """Waves of no more rows than either anchor, whose bounds are unscaled: C and the dearer pair of charges."""
+    one, other, (_, logical, segments) = a_bound(t, "one"), a_bound(t, "other"), a_wave(t)
     t.assume(nowhere_above_as_larger(one, other))
-    for bound in (one, other):
-        step(
-            t,
-            scaled_bytes(bound, packed, logical, segments)
-            == unscaled_bytes(bound, logical, segments) * bound.packed_rows,
-            "without scaling the unit cancels",
-        )
     for (row, segment), (other_row, other_segment) in zip(charge_pairs(one), charge_pairs(other), strict=True):
         for charge, other_charge, count, held, has in (
             (row, other_row, logical, one.logical_rows, other.logical_rows),
@@ -384,22 +421,7 @@ def a_bound_dropped_for_smaller_waves_is_nowhere_below_the_one_that_stays(t: Giv
         ):
             few, many = maximum(0, count - held), maximum(0, count - has)
             t.use(a_product_never_falls_as_both_factors_grow, charge, few, other_charge, many)
-    step(t, unscaled_bytes(one, logical, segments) <= unscaled_bytes(other, logical, segments), "no higher unscaled")
-    t.use(
-        a_lower_quotient_rounds_up_no_higher,
-        scaled_bytes(one, packed, logical, segments),
-        one.packed_rows,
-        scaled_bytes(other, packed, logical, segments),
-        other.packed_rows,
-    )
-    units = one.packed_rows * other.packed_rows
-    t.use(
-        a_product_never_falls_as_a_factor_grows,
-        units,
-        unscaled_bytes(one, logical, segments),
-        unscaled_bytes(other, logical, segments),
-    )
-    t.prove(bound_bytes(one, packed, logical, segments) <= bound_bytes(other, packed, logical, segments))
+    t.prove(unscaled_bytes(one, logical, segments) <= unscaled_bytes(other, logical, segments))
 
 
 def unscaled_bytes(bound: Bound, logical_rows: int, grad_segments: int) -> int:
@@ -418,32 +440,26 @@ def a_bound_dropped_for_larger_waves_is_nowhere_below_the_one_that_stays(t: Give
     unit, other_unit = one.packed_rows, other.packed_rows
     t.assume(packed >= maximum(unit, other_unit))
     t.assume(nowhere_above_as_smaller(one, other))
-    mine, theirs = lacking(one, packed, logical, segments), lacking(other, packed, logical, segments)
+    at, other_at = maximum(packed, unit), maximum(packed, other_unit)
+    step(t, at == other_at, "both are scaled to the wave's own rows")
+    mine, theirs = lacking(one, at, logical, segments), lacking(other, other_at, logical, segments)
     for wanted, held, has in (
         (logical, one.logical_rows, other.logical_rows),
         (segments, one.grad_segments, other.grad_segments),
     ):
-        t.use(what_is_lacking_by_row_is_less_of_what_holds_more, wanted, held, unit, has, other_unit, packed)
+        t.use(what_is_lacking_by_row_is_less_of_what_holds_more, wanted, held, unit, at, has, other_unit, other_at)
     for pair, other_pair in zip(charge_pairs(one), charge_pairs(other), strict=True):
         t.use(a_pair_of_charges_by_row, *pair, *other_pair, *mine, *theirs, unit, other_unit)
-    charges = [row * mine[0] + segment * mine[1] for row, segment in charge_pairs(one)]
-    its_charges = [row * theirs[0] + segment * theirs[1] for row, segment in charge_pairs(other)]
+    charges = [charged(row, segment, mine) for row, segment in charge_pairs(one)]
+    its_charges = [charged(row, segment, theirs) for row, segment in charge_pairs(other)]
     for charge, its_charge in zip(charges, its_charges, strict=True):
         step(t, charge * other_unit <= its_charge * unit, "each pair of charges by packed row")
     t.use(the_dearer_of_two_by_row, *charges, *its_charges, unit, other_unit)
-    step(t, maximum(*charges) * other_unit <= maximum(*its_charges) * unit, "the dearer pair by packed row")
-    t.use(
-        a_product_never_falls_as_a_factor_grows,
-        packed,
-        one.compute_bytes * other_unit,
-        other.compute_bytes * unit,
-    )
-    step(t, packed * (one.compute_bytes * other_unit) <= packed * (other.compute_bytes * unit), "compute by packed row")
-    few, many = scaled_bytes(one, packed, logical, segments), scaled_bytes(other, packed, logical, segments)
-    step(t, few == one.compute_bytes * packed + maximum(*charges), "the wave's own rows are those scaled to")
-    step(t, many == other.compute_bytes * packed + maximum(*its_charges), "by the other too")
-    computes = one.compute_bytes * packed, other.compute_bytes * packed
+    t.use(compute_by_row, one.compute_bytes, unit, at, other.compute_bytes, other_unit, other_at)
+    computes = one.compute_bytes * at, other.compute_bytes * other_at
+    step(t, computes[0] * other_unit <= computes[1] * unit, "compute by packed row")
     t.use(sums_compare_by_row, computes[0], maximum(*charges), computes[1], maximum(*its_charges), unit, other_unit)
+    few, many = scaled_bytes(one, packed, logical, segments), scaled_bytes(other, packed, logical, segments)
     step(t, few * other_unit <= many * unit, "by packed row")
     t.use(a_lower_quotient_rounds_up_no_higher, few, unit, many, other_unit)
     t.prove(bound_bytes(one, packed, logical, segments) <= bound_bytes(other, packed, logical, segments))
