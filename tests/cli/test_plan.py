@@ -197,7 +197,7 @@ BAD_LINES: list[tuple[dict[str, Any], str]] = [
     ({"length": 5, "prefx": "p"}, "prefx: is not a field of this format"),
     ({"length": 5, "tokens": [1]}, "length: is not a field of this format"),
     ({"length": 5, "logits": True}, "output_bytes: must be given"),
-    ({"length": 5, "output_bytes": 1.5}, "output_bytes: must be a Python int"),
+    ({"length": 5, "output_bytes": 1.5}, "output_bytes: must be an integer"),
     ({"requests": [{"length": 5}, {"tokens": [None]}]}, "requests[1].tokens: must be integers"),
     ({"requests": {"length": 5}}, "requests: must be a list"),
     ({"requests": [{"length": 5}], "length": 5}, "length: is not a field of this format"),
