@@ -14,6 +14,7 @@ import pricing
 from pricing.backtest import Order, backtest
 from pricing.cli.app import pricing as command_line
 from pricing.trace import read_trace
+from tests.records.recorded_run import record_run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -54,20 +55,19 @@ def test_the_number_of_waves_that_fall_short_in_descending_order_is_as_said() ->
     assert f"{min(under)} or {max(under)} times a trace" in README
 
 
-@pytest.mark.parametrize("line", re.findall(r"^    (pricing .*)$", README, re.MULTILINE))
-def test_the_commands_of_the_readme_exist(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is run, in order, with its own file names, from a folder that has the evidence."""
+def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, with their own file names, from a folder that has the evidence and a run's records."""
     for folder in ("spec", "examples"):
         (tmp_path / folder).symlink_to(ROOT / folder)
+    record_run(tmp_path / "records", refused=(20,), out_of_memory=(30,), under=(35,))
     monkeypatch.chdir(tmp_path)
-    lines = re.findall(r"^    (pricing .*)$", README, re.MULTILINE)
-    for earlier in lines[: lines.index(line) + 1]:
-        arguments = earlier.split("#")[0].split()[1:]
-        expanded = [
-            path for text in arguments for path in (sorted(map(str, Path().glob(text))) if "*" in text else [text])
-        ]
-        result = CliRunner().invoke(command_line, expanded)
-        assert result.exit_code == 0, result.output
+    lines = re.findall(r"^    pricing (.*?)(?:#.*)?$", README, re.MULTILINE)
+
+    assert len(lines) >= 4
+    for line in lines:
+        arguments = [path for text in line.split() for path in (sorted(map(str, Path().glob(text))) or [text])]
+        result = CliRunner().invoke(command_line, arguments)
+        assert result.exit_code == 0, f"pricing {line}\n{result.output}"
 
 
 def test_the_example_batch_runs_as_the_number_of_waves_that_is_said(tmp_path: Path) -> None:
