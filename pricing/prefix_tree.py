@@ -28,6 +28,7 @@ class PrefixTree:
         self._tokens = tokens if tokens is not None else default_tokens()
         self._rows: list[Any] = []
         self._places: list[tuple[int, int]] = []
+        self._shared_with_last = 0
         # Tail 0 begins as the empty row; the first row runs on beyond its end and becomes it.
         self._tail_row: list[Any] = [self._tokens.row(())]
         self._tail_source: list[int] = [-1]
@@ -57,7 +58,7 @@ class PrefixTree:
         """Where `row` parts from the row before it: a tail that holds that depth, and the depth."""
         if not self._rows:
             return ROOT, 0
-        shared = self._tokens.first_difference(row, self._rows[-1], 0)
+        shared = self._shared_with_last = self._tokens.first_difference(row, self._rows[-1], 0, self._shared_with_last)
         tail = self._places[-1][0]
         while tail != ROOT and self._tail_start[tail] >= shared:
             tail = self._tail_parent[tail]

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 
 from pricing.errors import PricingError
 
-FIRST_BLOCK_TOKENS: Final = 256
-BLOCK_GROWTH: Final = 8
-"""Blocks start small, because most pairs part within a prompt's first tokens or at its end, and grow, because a long
-shared prompt should not pay a call for every few tokens."""
+FIRST_BLOCK_TOKENS: Final = 128
+BLOCK_GROWTH: Final = 4
+"""Blocks start small, because what lies behind a difference is read for nothing, and grow, because a long shared prompt
+should not pay a call for every few tokens."""
 
 
 class TokenError(PricingError):
@@ -33,8 +33,11 @@ class Tokens(Protocol):
         """`tokens` as a flat row: a list, an array, anything with `__array__` (CPU tensors). Raises `TokenError`."""
         ...
 
-    def first_difference(self, left: Any, right: Any, start: int) -> int:
-        """First index at or after `start` where the rows differ; the shorter length if there is none."""
+    def first_difference(self, left: Any, right: Any, start: int, expected: int = 0) -> int:
+        """First index at or after `start` where the rows differ; the shorter length if there is none.
+
+        expected: where they probably do (any value is correct): siblings part where the pair before them did.
+        """
         ...
 
     def filled(self, count: int, value: int) -> Any:
@@ -54,6 +57,11 @@ class Tokens(Protocol):
         ...
 
 
+def _next_block(block: int, expected: int) -> int:
+    """Small again behind the expected difference, else larger."""
+    return FIRST_BLOCK_TOKENS if block == expected else block * BLOCK_GROWTH
+
+
 class ArrayTokens:
     """The standard library's arrays of 64-bit integers."""
 
@@ -68,14 +76,16 @@ class ArrayTokens:
         except (TypeError, OverflowError, ValueError) as error:
             raise TokenError(f"token ids must be integers of at most 64 bits: {error}") from None
 
-    def first_difference(self, left: array[int], right: array[int], start: int) -> int:
+    def first_difference(self, left: array[int], right: array[int], start: int, expected: int = 0) -> int:
         stop = min(len(left), len(right))
-        block = FIRST_BLOCK_TOKENS
+        if start < stop and left[start] != right[start]:
+            return start
+        block = max(FIRST_BLOCK_TOKENS, expected - start)
         while start < stop:
             end = min(start + block, stop)
             if left[start:end] != right[start:end]:
                 return self._within(left, right, start, end)
-            start, block = end, block * BLOCK_GROWTH
+            start, block = end, _next_block(block, expected)
         return stop
 
     def _within(self, left: array[int], right: array[int], start: int, end: int) -> int:
@@ -148,16 +158,18 @@ class NumpyTokens:
             raise TokenError(f"token ids must be integers of at most 64 bits, got an array of {values.dtype}")
         return values if values.dtype in (numpy.int64, numpy.int32) else values.astype(numpy.int64)
 
-    def first_difference(self, left: Any, right: Any, start: int) -> int:
+    def first_difference(self, left: Any, right: Any, start: int, expected: int = 0) -> int:
         stop = min(len(left), len(right))
-        block = FIRST_BLOCK_TOKENS
+        if start < stop and left[start] != right[start]:
+            return start
+        block = max(FIRST_BLOCK_TOKENS, expected - start)
         while start < stop:
             end = min(start + block, stop)
             differs = left[start:end] != right[start:end]
             first = int(differs.argmax())
             if differs[first]:
                 return start + first
-            start, block = end, block * BLOCK_GROWTH
+            start, block = end, _next_block(block, expected)
         return stop
 
     def filled(self, count: int, value: int) -> Any:

@@ -171,11 +171,12 @@ def test_what_is_no_row_of_integers_is_refused(tokens: Tokens, row: Any) -> None
 
 def test_long_rows_that_part_late_and_early() -> None:
     """Around the block sizes of the comparison, both backends find the same first difference."""
-    for length in (255, 256, 257, 2_303, 2_304, 2_305, 20_000):
+    for length in (1, 127, 128, 129, 639, 640, 641, 20_000):
         base = list(range(length))
         for at in {0, 1, length // 2, length - 1}:
             changed = [*base[:at], -1, *base[at + 1 :]]
             for tokens in BACKENDS:
-                assert tokens.first_difference(tokens.row(base), tokens.row(changed), 0) == at
+                for expected in (0, 1, at - 1, at, at + 1, length + 9):
+                    assert tokens.first_difference(tokens.row(base), tokens.row(changed), 0, expected) == at
                 assert tokens.first_difference(tokens.row(base), tokens.row(base[:at]), 0) == at
                 assert tokens.first_difference(tokens.row(base), tokens.row(base), at) == length

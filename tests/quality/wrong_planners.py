@@ -57,7 +57,7 @@ def _only_beside_the_last(self: PrefixTree, row: Any, tail: int, depth: int) -> 
     return tail, self._tokens.first_difference(row, self._tail_row[tail], depth)
 
 
-def _first_block_only(self: NumpyTokens, left: Any, right: Any, start: int) -> int:
+def _first_block_only(self: NumpyTokens, left: Any, right: Any, start: int, expected: int = 0) -> int:
     stop = min(len(left), len(right), start + 256)
     differs = left[start:stop] != right[start:stop]
     first = int(differs.argmax()) if stop > start else 0
