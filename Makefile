@@ -46,6 +46,8 @@ prove: $(ENVIRONMENT)
 
 bench: $(ENVIRONMENT)
 	mkdir -p benchmarks/results
+	$(BIN)/pricing backtest $(TRACES) --skip 3 --json > benchmarks/results/backtest.json
+	$(BIN)/pricing backtest $(TRACES) --skip 3 --order descending --json > benchmarks/results/backtest-descending.json
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
 	$(BIN)/python -m benchmarks.plan --output benchmarks/results/plan.json
 	$(BIN)/python -m benchmarks.plan --json > benchmarks/results/plan.json
