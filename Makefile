@@ -50,7 +50,6 @@ bench: $(ENVIRONMENT)
 	$(BIN)/pricing backtest $(TRACES) --skip 3 --order descending --json > benchmarks/results/backtest-descending.json
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
 	$(BIN)/python -m benchmarks.plan --output benchmarks/results/plan.json
-	$(BIN)/python -m benchmarks.plan --json > benchmarks/results/plan.json
 
 demo: $(ENVIRONMENT)
 	$(BIN)/python -m adapters.trainer_rank.demo
