@@ -192,11 +192,14 @@ def _verdict(record: DecisionRecord, pricer: _Pricer) -> Verdict:
 
 
 def _may_probe(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> bool:
+    """A wave that ran whole has nothing on record about a probe: under a law by which it does not fit, it is none."""
     over_budget = not fits(step.required_bytes, step.available_bytes)
     if not step.learned or (over_budget and record.profile_of(step.wave).complete_readings > 1):
         return False
     if record.probe is None:
-        raise IncompleteRecordError("probe")
+        if record.refusal is not None or record.verdict == Verdict.PROBE:
+            raise IncompleteRecordError("probe")
+        return False
     return not record.probe.had_probe and fits(pricer.required_bytes(record.probe.cold), record.available_bytes)
 
 

@@ -11,6 +11,7 @@ from html import escape
 from typing import Final
 
 from pricing.metrics import WaveSummary, binding_family
+from pricing.plan import Verdict
 from pricing.quantities import DEFAULT_SAFETY
 from pricing.record import DecisionRecord, Event, RungFacts, WidthFacts
 from pricing.replay import Answer
@@ -365,7 +366,7 @@ def _is_troubled(wave: WaveSummary) -> bool:
 
 def _wave_row(head: str, wave: WaveSummary) -> str:
     over = wave.over_fraction
-    what = _EVENTS[wave.event]
+    what = "nothing to run" if wave.verdict == Verdict.EMPTY else _EVENTS[wave.event]
     if wave.subforwards is not None and wave.subforwards > 1:
         what += f", split in {wave.subforwards}"
     kind = "failed" if wave.event is Event.OUT_OF_MEMORY else "refused" if wave.event is Event.REFUSED else ""

@@ -92,8 +92,9 @@ class RunReport:
 
     @property
     def ran(self) -> int:
-        """Waves that ran to their end."""
-        return self.count(Event.OBSERVED) + self.count(Event.ABANDONED)
+        """Waves that ran to their end; turns in which a rank had nothing left to run are none."""
+        ended = [wave for wave in self.waves if wave.event in (Event.OBSERVED, Event.ABANDONED)]
+        return sum(1 for wave in ended if wave.verdict != Verdict.EMPTY)
 
     @property
     def scored(self) -> tuple[WaveSummary, ...]:

@@ -20,7 +20,7 @@ from pricing.record import DecisionRecord, parse_record, record_text, schema_tex
 from pricing.recorder import record_of_plan
 from pricing.replay import Answer, recompute, replay, what_if
 from pricing.strict_json import canonical_json
-from tests.records.making import SOME_RECORDS, TOKEN, plans, records
+from tests.records.making import SOME_RECORDS, TOKEN, other_safety, plans, records
 
 SCHEMA_FILE = Path(__file__).parents[2] / "spec" / "report.schema.json"
 
@@ -120,6 +120,7 @@ def test_what_if_under_its_own_law_is_what_was_decided(record: DecisionRecord) -
 @given(record=records(), law=st.sampled_from(["logical", "packed", "warm", "frontier"]))
 def test_what_if_equals_a_replay_of_the_record_that_law_would_have_written(record: DecisionRecord, law: str) -> None:
     there = recompute(record, find_law(law), record.safety)
+    assert what_if(record, find_law(law), other_safety(record.safety)).law == law
     assert (there.law, there.profiles, there.regimes) == (law, record.profiles, record.regimes)
     assert replay(there).is_equal
     assert (
