@@ -1,8 +1,8 @@
-"""Run the GPU work in parts that fit a short lease: python -m benchmarks.h200 --part first --out DIR --seconds 540
+"""Run the GPU work in parts of ten minutes: python -m benchmarks.h200 --part first --out DIR --seconds 540
 
 A part is a list of groups; the commands of a group run side by side on the one GPU (each process counts its own
 allocations, so its figures do not change), the groups one after another. Every command's output lands in DIR/log.txt,
-its JSON lines in DIR/evidence.tar.gz, both renewed after each group, so a lease cut short loses one group at most.
+its JSON lines in DIR/evidence.tar.gz, both renewed after each group, so a part cut short loses one group at most.
 """
 
 from __future__ import annotations

@@ -198,9 +198,12 @@ class TrainerRank:
         """
         work = _Work.of(items, self._model)
         outputs: list[RequestOutputs] = []
+        start = 0
         try:
-            while self._quorum.max(len(work.batch) - (start := _items_done(work, outputs))) > 0:
-                outputs.extend(self._run(work, self._admit(work, start), Role.FORWARD).outputs)
+            while self._quorum.max(len(work.batch) - start) > 0:
+                wave = self._run(work, self._admit(work, start), Role.FORWARD)
+                outputs.extend(wave.outputs)
+                start = wave.items.stop
         finally:
             self.profiles.save()
         return outputs
@@ -254,7 +257,7 @@ class TrainerRank:
                 raise WaveRefusedError(plan)
             demand_bytes = self._demand_bytes(plan)
             admission = self._on_every_rank(partial(self.sampler.admit, demand_bytes))
-            if self._quorum.all_fit(admission.runs):
+            if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
                 return WaveStats(plan=plan, budget=budget, admission=admission)
         raise AdmissionError(plan, admission, ADMISSION_TRIES)
 
@@ -411,11 +414,6 @@ class TrainerRank:
 
 def _handoff(admission: Admission) -> Handoff:
     return Handoff(budget=admission.samples[0].budget, required_bytes=admission.required_bytes)
-
-
-def _items_done(work: _Work, outputs: Sequence[RequestOutputs]) -> int:
-    """How many items the first `len(outputs)` requests are."""
-    return work.batch.first_request.index(len(outputs))
 
 
 def _device_of(model: nn.Module | PackedModel) -> torch.device:

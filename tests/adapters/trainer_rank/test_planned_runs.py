@@ -264,6 +264,7 @@ def test_malformed_requests_are_refused_before_anything_runs(meter: PeakMeter) -
     with pytest.raises(RequestError, match=r"tokens must have shape"):
         rank.dp_rank_forward([Request(tokens=[[1, 2], [3, 4]], logits=True)])
     assert rank.dp_rank_forward([]) == []
+    assert len(rank.dp_rank_forward([[], group(0, rollouts=1), []])) == 1
     assert list(rank.forward_micro_batches([])) == []
 
 
