@@ -1,0 +1,96 @@
+"""`pricing scale`: the frontier law's assumption tested on recorded waves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import click
+
+from pricing.cli.backtest import trace_names
+from pricing.cli.options import json_option
+from pricing.cli.output import console, emit_json
+from pricing.scale import Miss, ScaleTest, scale_test
+from pricing.trace import read_trace
+
+
+@click.command("scale")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@click.option(
+    "--at-most",
+    metavar="PERCENT",
+    type=click.FloatRange(min=0),
+    help="Exit with 1 if the worst miss with charges, in percent, is above this on any trace.",
+)
+@json_option
+def command(traces: tuple[str, ...], at_most: float | None, as_json: bool) -> None:
+    """Test assumption SCALE on each TRACE: how far any wave lay above what another wave bounds it by.
+
+    `scaling` is the worst miss by scaling alone, `charged` with the charges for logical rows and segments that packed
+    prices add. `lifted` counts waves that were priced while some reading contradicted a bound (rho > 1), `raised` those
+    whose own price that raised, and `most` is the largest lift of a bound.
+
+    Example:
+
+    \b
+        pricing scale spec/evidence/h200/*.jsonl
+    """
+    results = [(path, scale_test(read_trace(path))) for path in traces]
+    if as_json:
+        emit_json({"results": [{"trace": path, **scale_to_json(result)} for path, result in results]})
+    else:
+        _print_table(results)
+    if at_most is not None and any(_is_above(result, at_most) for _, result in results):
+        raise click.exceptions.Exit(1)
+
+
+def scale_to_json(result: ScaleTest) -> dict[str, object]:
+    """One trace's figures; shares as the nearest doubles, in percent."""
+    return {
+        "waves": result.waves,
+        "scaling": _miss_to_json(result.scaling),
+        "charged": _miss_to_json(result.charged),
+        "lifted_waves": result.lifted_waves,
+        "raised_waves": result.raised_waves,
+        "most_lifted_percent": float(100 * result.most_lifted),
+    }
+
+
+def _miss_to_json(miss: Miss | None) -> dict[str, object] | None:
+    if miss is None:
+        return None
+    return {"worst_percent": float(100 * miss.share), "above": miss.above, "bounded_by": miss.bounded_by}
+
+
+def _is_above(result: ScaleTest, percent: float) -> bool:
+    return result.charged is not None and 100 * result.charged.share > Fraction(percent)
+
+
+def _print_table(results: Sequence[tuple[str, ScaleTest]]) -> None:
+    from rich.table import Table
+
+    table = Table(title="Assumption SCALE: worst miss, as a share of the bound", title_justify="left")
+    table.add_column("trace", no_wrap=True)
+    for heading in ("waves", "scaling", "at wave", "charged", "at wave", "lifted", "raised", "most"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    names = trace_names([path for path, _ in results])
+    for path, result in results:
+        table.add_row(
+            names[path],
+            f"{result.waves:,}",
+            *_miss_cells(result.scaling),
+            *_miss_cells(result.charged),
+            f"{result.lifted_waves:,}",
+            f"{result.raised_waves:,}",
+            f"{float(100 * result.most_lifted):.3f} %",
+        )
+    console().print(table)
+    click.echo(
+        "A miss of 0 % or less: no wave lay above any bound. `at wave`: index of the wave, by that of its bound."
+    )
+
+
+def _miss_cells(miss: Miss | None) -> tuple[str, str]:
+    if miss is None:
+        return "-", "-"
+    return f"{float(100 * miss.share):+.3f} %", f"{miss.above} by {miss.bounded_by}"
