@@ -240,18 +240,7 @@ class TrainerRank:
         """The next wave, planned on a fresh sample and checked against another one right before it runs."""
         for _ in range(ADMISSION_TRIES):
             budget = self._on_every_rank(self.sampler.budget)
-            plan = plan_wave(
-                work.batch,
-                start=start,
-                profiles=self.profiles,
-                available_bytes=budget.available_bytes,
-                setting=partial(self._setting, work),
-                law=self.law,
-                safety=self.safety,
-                quorum=self._quorum,
-                probed=self._probed,
-                measured_splits=self._measured_splits,
-            )
+            plan = self._plan(work, start, budget)
             if not plan.runs:
                 self.recorder.refused(plan, batch=work.batch, budget=budget)
                 raise WaveRefusedError(plan)
@@ -267,7 +256,7 @@ class TrainerRank:
             start=start,
             profiles=self.profiles,
             available_bytes=budget.available_bytes,
-            setting=self._setting(work),
+            setting=partial(self._setting, work),  # made inside, so that its error reaches every rank
             law=self.law,
             safety=self.safety,
             quorum=self._quorum,
