@@ -281,7 +281,6 @@ def _is_last(rank: Rank) -> bool:
 
 
 def _join_group(index: int, size: int, port: int, kind: str, timeout_s: int) -> torch.device:
-    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"  # a timeout raises here instead of ending the process
     if kind == "cuda":
         torch.cuda.set_device(index)
     else:
@@ -335,7 +334,8 @@ def killed_rank(index: int, size: int, port: int, kind: str, folder: str) -> Non
     """The last rank dies in its first wave; what the others see, and after how long."""
     device = _join_group(index, size, port, kind, KILLED_TIMEOUT_S)
     with meter_for(device) as meter:
-        rank = Rank(GPU if kind == "cuda" else CPU, device, DistributedQuorum(), meter)
+        quorum = DistributedQuorum(timeout=timedelta(seconds=KILLED_TIMEOUT_S - 5))  # before NCCL's watchdog
+        rank = Rank(GPU if kind == "cuda" else CPU, device, quorum, meter)
         plan = rank.plan(rank.batch(1, random.Random(index)))
         rank.run(plan)
         if _is_last(rank):
@@ -345,9 +345,10 @@ def killed_rank(index: int, size: int, port: int, kind: str, folder: str) -> Non
             rank.plan(rank.batch(1, random.Random(index)))
         except QuorumLostError as error:
             seen = str(error)[:500]
+        # Written inside: leaving the meter would wait for a device on which the collective still spins.
         log = {"killed": {"error": seen, "elapsed_s": time.monotonic() - started}}
-    Path(folder, f"killed{index}.json").write_text(json.dumps(log))
-    os._exit(0)  # the group cannot be taken down in order any more
+        Path(folder, f"killed{index}.json").write_text(json.dumps(log))
+        os._exit(0)  # the group cannot be taken down in order any more
 
 
 # Checks
@@ -419,14 +420,16 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--ranks", type=int, default=None, help="default: one a GPU, 2 on a CPU")
     parser.add_argument("--waves", type=int, default=40)
+    parser.add_argument("--killed-only", action="store_true", help="repeat that part; keep the other parts' logs")
     arguments = parser.parse_args()
     kind = arguments.device
     size = arguments.ranks or (torch.cuda.device_count() if kind == "cuda" else 2)
     folder = arguments.out.parent / (arguments.out.stem + "-ranks")
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.json"):
+    for stale in folder.glob("killed*.json" if arguments.killed_only else "*.json"):
         stale.unlink()
-    _spawn(main_rank, size, (kind, arguments.waves, str(folder)))
+    if not arguments.killed_only:
+        _spawn(main_rank, size, (kind, arguments.waves, str(folder)))
     try:
         _spawn(killed_rank, size, (kind, str(folder)))
     except ProcessExitedException as error:

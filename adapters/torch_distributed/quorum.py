@@ -8,8 +8,10 @@ and the reduction is exact: it happens in Python, on every rank, over the same r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from enum import IntEnum
 
 import torch
@@ -23,6 +25,9 @@ from adapters.torch_distributed.errors import (
 )
 
 _INT64_LIMIT = 1 << 63
+
+DEFAULT_TIMEOUT = timedelta(minutes=9)
+"""A minute below torch's own for NCCL, so that the error comes before the watchdog ends the process."""
 
 # Torch 2.13 renamed it.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -42,18 +47,25 @@ class DistributedQuorum:
     narrows nobody. A rank whose own work raised calls `fail` (or did that work under `guard`): its peers get
     `RankFailedError` at the call they are in or enter next.
 
-    Time: with gloo a dead peer raises at once or within the group's timeout. With NCCL the timeout ends the
-    process unless `TORCH_NCCL_BLOCKING_WAIT=1` is set, which makes it raise. Nothing hangs longer than that
-    timeout.
+    Time: with gloo a dead peer raises at once or within the group's timeout. With NCCL nobody notices a dead peer:
+    the collective spins on the device. So the call polls it and raises `QuorumLostError` after `timeout`. The
+    collective goes on spinning: end the process (without waiting for the device) or let NCCL's watchdog end it, which
+    happens after the group's own timeout. Whatever synchronizes the device before that waits with it.
 
     Memory: two integer tensors of 32 B a rank, allocated here once, so that no call allocates on the device
     inside a wave. NCCL's own buffers lie outside the allocator: only a budget sample taken after the first
     call sees them.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None, *, device: torch.device | str | None = None) -> None:
-        """`device`: where the group communicates from; by default the CPU for gloo, else the current
-        accelerator."""
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        *,
+        device: torch.device | str | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+    ) -> None:
+        """`device`: where the group communicates from; by default the CPU for gloo, else the current accelerator.
+        `timeout`: how long a call waits for its peers on an accelerator; choose it below the group's own."""
         self._group = group
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
@@ -62,6 +74,7 @@ class DistributedQuorum:
         self._device = _device_of(group) if device is None else torch.device(device)
         self._row = torch.zeros(4, dtype=torch.int64, device=self._device)
         self._rows = torch.zeros(4 * self.size, dtype=torch.int64, device=self._device)
+        self._timeout_s = timeout.total_seconds()
         self._calls = 0
         self._closed_by: QuorumError | None = None
 
@@ -121,13 +134,22 @@ class DistributedQuorum:
         self._calls += 1
         try:
             self._row.copy_(torch.tensor([self._calls, operation, has_failed, value]))
-            _all_gather(self._rows, self._row, group=self._group)
+            self._await(_all_gather(self._rows, self._row, group=self._group, async_op=True))
             rows: list[list[int]] = self._rows.view(self.size, 4).tolist()
         except RuntimeError as error:
             raise self._close(
                 QuorumLostError(f"rank {self.rank} of {self.size} lost its peers in call {self._calls}: {error}")
             ) from error
         return rows
+
+    def _await(self, work: dist.Work) -> None:
+        """Until the collective is done. Raises `RuntimeError` where it cannot be, as the group itself does."""
+        if self._device.type != "cpu":
+            deadline = time.monotonic() + self._timeout_s
+            while not work.is_completed():
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"no answer within {self._timeout_s:g} s")
+        work.wait()
 
     def _close(self, error: QuorumError) -> QuorumError:
         self._closed_by = error
