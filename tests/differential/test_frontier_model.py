@@ -67,7 +67,7 @@ def told(reading: Reading) -> model.Told:
 
 
 @given(history=st.lists(small_readings(), max_size=6), wave=small_waves(), safety=safeties())
-@settings(max_examples=80)
+@settings(max_examples=200)
 def test_law_and_model_agree_to_the_byte(history: list[Reading], wave: Wave, safety: Safety) -> None:
     profile = observe_all(Profile(), history)
     sigma = Fraction(safety.numerator, safety.denominator)
