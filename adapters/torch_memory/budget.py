@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from pricing.budget import Budget, BudgetVerdict, judge, reserve_of
 
+from adapters.torch_memory.counter import allocator_figures, figure
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import BudgetSampleError
+from pricing.budget import Budget, BudgetVerdict, judge, reserve_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +140,16 @@ class AcceleratorMemory:
         try:
             torch.accelerator.synchronize(self._device)
             free_bytes, total_bytes = torch.get_device_module(self._device).mem_get_info(self._device)
-            stats = torch.accelerator.memory.memory_stats(self._device)
+            figures = allocator_figures(self._device)
         except (RuntimeError, AttributeError) as error:
             raise BudgetSampleError(f"the memory of {self._device} could not be read: {error}") from error
-        allocated = int(stats.get("allocated_bytes.all.current", 0))
+        allocated = figure(figures, "allocated_bytes.all.current")
         return MemorySample(
             free_bytes=int(free_bytes),
             total_bytes=int(total_bytes),
-            in_use_bytes=max(allocated, int(stats.get("active_bytes.all.current", 0))),
-            reserved_bytes=int(stats.get("reserved_bytes.all.current", 0)),
-            inactive_split_bytes=int(stats.get("inactive_split_bytes.all.current", 0)),
+            in_use_bytes=max(allocated, figure(figures, "active_bytes.all.current")),
+            reserved_bytes=figure(figures, "reserved_bytes.all.current"),
+            inactive_split_bytes=figure(figures, "inactive_split_bytes.all.current"),
         )
 
     def release_cache(self) -> None:

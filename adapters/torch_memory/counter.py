@@ -7,7 +7,8 @@ owner, and only the owner may reset it through this interface.
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 
@@ -95,6 +96,27 @@ WITNESSES = (
 )
 
 
+def allocator_figures(device: torch.device) -> Mapping[str, Any]:
+    """The caching allocator's statistics; read them with `figure`.
+
+    Nested on CUDA, as the allocator gives them: the flat form is built and sorted anew at every reading, and a metered
+    wave reads them at every look.
+    """
+    if device.type == "cuda":
+        return torch.cuda.memory_stats_as_nested_dict(device)
+    return torch.accelerator.memory.memory_stats(device)
+
+
+def figure(figures: Mapping[str, Any], name: str) -> int:
+    """One statistic by its dotted name, 0 where the device keeps none of that name."""
+    if name in figures:
+        return int(figures[name])
+    value: Any = figures
+    for part in name.split("."):
+        value = value.get(part, 0) if isinstance(value, Mapping) else 0
+    return int(value)
+
+
 class AcceleratorCounter:
     """The caching allocator's own counter, through `torch.accelerator` (CUDA, ROCm, XPU and others that keep
     one)."""
@@ -125,13 +147,13 @@ class AcceleratorCounter:
 
     def allocated(self) -> int:
         """Bytes in allocated blocks (rounded by the allocator), this process only."""
-        return int(torch.accelerator.memory.memory_allocated(self._device))
+        return figure(allocator_figures(self._device), "allocated_bytes.all.current")
 
     def peaks(self) -> tuple[int, ...]:
         """Peak allocated bytes, then `WITNESSES`. Host-side figures: reading them does not wait for the
         device."""
-        stats = torch.accelerator.memory.memory_stats(self._device)
-        return (int(stats.get("allocated_bytes.all.peak", 0)), *(int(stats.get(key, 0)) for key in WITNESSES))
+        figures = allocator_figures(self._device)
+        return (figure(figures, "allocated_bytes.all.peak"), *(figure(figures, key) for key in WITNESSES))
 
     def reset(self, owner: object) -> None:
         """Reset all peak statistics of the device."""

@@ -8,27 +8,28 @@ so that attention's memory grows with rows, not with their square.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
-from adapters.trainer_rank.rows import PackedRows
+from adapters.trainer_rank.rows import PADDING_SEGMENT, PackedRows
 
 BLOCK_ROWS = 128
 """FlexAttention's block edge."""
 
-_MASK_CELLS_AT_ONCE = 1 << 24
-"""Row pairs looked at per step while the block mask is built: tens of MiB of transient memory at any P."""
-
 _COMPILED_SHAPES = 64
 """How many (head shape, dtype, grad mode) variants may be compiled in one process before a loud failure. PyTorch's own
 limit of 8 is reached by four model families, and a silent fall back to eager would hold P x P scores."""
+
+Mask = npt.NDArray[np.bool_]
 
 _QUERY_ROWS = 256
 """Queries per chunk of the explicit mask."""
@@ -43,7 +44,7 @@ def ancestry_mask(rows: PackedRows) -> BlockMask:
         return _may_attend(starts[query], positions[query], starts[key], ends[key], positions[key])
 
     if rows.device.type == "cuda":
-        any_BB, all_BB = touched_blocks(rows)
+        any_BB, all_BB = (torch.from_numpy(table).to(rows.device) for table in touched_blocks(rows))
     else:
         blocks = -(-rows.packed_rows // BLOCK_ROWS)
         any_BB = torch.ones(blocks, blocks, dtype=torch.bool)
@@ -99,30 +100,77 @@ def _may_attend(
     return (key_start <= query_start) & (query_start < key_end) & (key_position <= query_position)
 
 
-def touched_blocks(rows: PackedRows) -> tuple[Tensor, Tensor]:
-    """Which blocks of the mask have any allowed pair, and which nothing else: bool [B, B] each."""
-    starts, ends = rows.ancestry_2P
-    positions = rows.positions_P.to(torch.int32)
+def touched_blocks(rows: PackedRows) -> tuple[Mask, Mask]:
+    """Which blocks of the mask have any allowed pair, and which nothing else: bool [B, B] each, on the host.
+
+    Counted, not looked at: a run of rows (of one segment, within one block) may attend to whole intervals of rows, one
+    for each ancestor and one for its own segment. So the cost is that of runs and ancestors, not of rows squared.
+    """
     blocks = -(-rows.packed_rows // BLOCK_ROWS)
-    gap = blocks * BLOCK_ROWS - rows.packed_rows
-    # Rows beyond the end are no keys (an empty interval) and no queries (a start outside every interval).
-    starts, ends, positions = (
-        F.pad(starts, (0, gap), value=-1),
-        F.pad(ends, (0, gap), value=-1),
-        F.pad(positions, (0, gap)),
-    )
-    any_BB = torch.empty(blocks, blocks, dtype=torch.bool, device=rows.device)
-    all_BB = torch.empty_like(any_BB)
-    step = max(1, _MASK_CELLS_AT_ONCE // (BLOCK_ROWS * BLOCK_ROWS * blocks))
-    for first in range(0, blocks, step):
-        last = min(blocks, first + step)
-        queries = slice(first * BLOCK_ROWS, last * BLOCK_ROWS)
-        allowed = _may_attend(
-            starts[queries, None], positions[queries, None], starts[None], ends[None], positions[None]
-        ).view(last - first, BLOCK_ROWS, blocks, BLOCK_ROWS)
-        any_BB[first:last] = allowed.any(dim=3).any(dim=1)
-        all_BB[first:last] = allowed.all(dim=3).all(dim=1)
-    return any_BB, all_BB
+    counts = _PairCounts(blocks)
+    spans = rows.segment_spans()
+    before: list[tuple[tuple[int, int], ...]] = []  # of each segment, its ancestors' rows as few intervals
+    for first, count, parent in spans:
+        above = before[parent] if parent >= 0 else ()
+        before.append(_joined(above, (first, first + count)))
+        for start, stop in _runs(first, first + count):
+            for interval in above:
+                counts.add(start, stop, *interval)
+            counts.add(start, stop, first, start)
+            counts.add_causal(start, stop)
+    padding = np.flatnonzero(rows.segment_ids == PADDING_SEGMENT)
+    if len(padding):
+        first, stop = int(padding[0]), int(padding[-1]) + 1
+        for run in _runs(first, stop):
+            counts.add(*run, first, stop)
+    total = counts.total()
+    return total > 0, total == BLOCK_ROWS * BLOCK_ROWS
+
+
+class _PairCounts:
+    """How many pairs of rows are allowed in each pair of blocks."""
+
+    def __init__(self, blocks: int) -> None:
+        self._direct = np.zeros((blocks, blocks), dtype=np.int64)
+        self._steps = np.zeros((blocks, blocks + 1), dtype=np.int64)  # summed along keys: whole blocks of an interval
+
+    def add(self, start: int, stop: int, first_key: int, end_key: int) -> None:
+        """Rows [start, stop), all of one block, each attend to keys [first_key, end_key)."""
+        if first_key >= end_key:
+            return
+        block, rows = start // BLOCK_ROWS, stop - start
+        first, last = first_key // BLOCK_ROWS, (end_key - 1) // BLOCK_ROWS
+        if first == last:
+            self._direct[block, first] += rows * (end_key - first_key)
+            return
+        self._direct[block, first] += rows * ((first + 1) * BLOCK_ROWS - first_key)
+        self._direct[block, last] += rows * (end_key - last * BLOCK_ROWS)
+        self._steps[block, first + 1] += rows * BLOCK_ROWS
+        self._steps[block, last] -= rows * BLOCK_ROWS
+
+    def add_causal(self, start: int, stop: int) -> None:
+        """Each of rows [start, stop), all of one block, attends to those of them up to itself."""
+        rows = stop - start
+        self._direct[start // BLOCK_ROWS, start // BLOCK_ROWS] += rows * (rows + 1) // 2
+
+    def total(self) -> npt.NDArray[np.int64]:
+        total: npt.NDArray[np.int64] = self._direct + self._steps.cumsum(axis=1)[:, :-1]
+        return total
+
+
+def _runs(first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The parts of rows [first, stop) that lie in one block each."""
+    while first < stop:
+        end = min(stop, (first // BLOCK_ROWS + 1) * BLOCK_ROWS)
+        yield first, end
+        first = end
+
+
+def _joined(intervals: tuple[tuple[int, int], ...], more: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """`intervals` and one more, which is joined to the last where it follows it directly."""
+    if intervals and intervals[-1][1] == more[0]:
+        return (*intervals[:-1], (intervals[-1][0], more[1]))
+    return (*intervals, more)
 
 
 def _ordered(wanted_BB: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from adapters.torch_memory import (
     Role,
     meter_for,
 )
+from adapters.torch_memory.counter import allocator_figures, figure
 from adapters.torch_memory.trust import environment_facts
 from adapters.trainer_rank.binding import PackedModel, bind_model
 from adapters.trainer_rank.errors import (
@@ -385,7 +386,7 @@ class TrainerRank:
         """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""
         if self.device.type != "cuda":
             return 0
-        return int(torch.cuda.memory_stats(self.device).get("num_ooms", 0))
+        return figure(allocator_figures(self.device), "num_ooms")
 
     def _environment(self) -> dict[str, str]:
         """What a profile depends on beside its signature."""

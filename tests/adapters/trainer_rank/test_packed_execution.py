@@ -58,19 +58,24 @@ def test_a_chain_of_nested_prefixes_equals_its_unshared_run() -> None:
 
 def test_padding_rows_change_nothing() -> None:
     rows = a_tree()
-    gap = 11
-    padded = PackedRows(
-        token_ids=np.append(rows.token_ids, np.zeros(gap, dtype=np.int64)),
-        position_ids=np.append(rows.position_ids, np.zeros(gap, dtype=np.int64)),
-        segment_ids=np.append(rows.segment_ids, np.full(gap, -1)),
-        segment_parents=rows.segment_parents,
-        request_positions=rows.request_positions,
-        device=CPU,
-    )
+    padded = padded_by(rows, 11)
     for family in ("dense", "gdn"):
         model = build(family, CPU, small=True)
         requests = every_kind_of_request(request_tokens(rows))
         assert_same(results(model, padded, requests), results(model, rows, requests))
+
+
+def padded_by(rows: PackedRows, count: int) -> PackedRows:
+    """`rows` and `count` rows of padding, as the planner lays them."""
+    nothing = np.zeros(count, dtype=np.int64)
+    return PackedRows(
+        token_ids=np.append(rows.token_ids, nothing),
+        position_ids=np.append(rows.position_ids, nothing),
+        segment_ids=np.append(rows.segment_ids, nothing - 1),
+        segment_parents=rows.segment_parents,
+        request_positions=rows.request_positions,
+        device=CPU,
+    )
 
 
 def test_ten_thousand_nested_segments_need_no_recursion_and_no_square() -> None:
@@ -101,16 +106,18 @@ def test_attention_in_chunks_and_the_blocks_that_cuda_visits_follow_the_ancestry
         (tokens(int(generator.integers(1, 300)), seed), [tokens(int(n)) for n in generator.integers(0, 150, 4)])
         for _ in range(3)
     ]
-    rows = branched_rows(families, CPU)
+    rows = padded_by(branched_rows(families, CPU), 150 * (seed % 2))
     count, edge = rows.packed_rows, 128
     padded = -(-count // edge) * edge
     dense = torch.zeros(padded, padded, dtype=torch.bool)
     for own in rows.request_positions:
         dense[own[:, None], own[None, :]] |= torch.ones(len(own), len(own), dtype=torch.bool).tril()
+    padding = rows.segment_ids < 0
+    dense[:count, :count] |= torch.from_numpy(padding[:, None] & padding[None, :])
     any_BB, all_BB = touched_blocks(rows)
     tiles = dense.unflatten(0, (-1, edge)).unflatten(2, (-1, edge)).transpose(1, 2)
-    assert torch.equal(any_BB, tiles.any(dim=-1).any(dim=-1))
-    assert torch.equal(all_BB, tiles.all(dim=-1).all(dim=-1))
+    assert torch.equal(torch.from_numpy(any_BB), tiles.any(dim=-1).any(dim=-1))
+    assert torch.equal(torch.from_numpy(all_BB), tiles.all(dim=-1).all(dim=-1))
     query, key, value = (torch.randn(1, 2, count, 16) for _ in range(3))
     wanted = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=dense[:count, :count], scale=0.25
