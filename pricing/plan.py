@@ -328,10 +328,19 @@ def _agree(make_judge: Callable[[], _Judge], quorum: Quorum) -> WavePlan:
     agreed = quorum.min(proposed)
     if agreed == FAILED_WIDTH:
         raise PeerPlanningError("planning raised on another rank: no rank runs this wave")
-    plan = judge.wide(agreed) if agreed > 0 else _agree_on_narrowest(judge, quorum)
+    plan = _wide(judge, agreed, quorum) if agreed > 0 else _agree_on_narrowest(judge, quorum)
     if quorum.all_fit(plan.runs) or not plan.runs:
         return plan
     return replace(plan, verdict=Verdict.REFUSE, refused_elsewhere=True)
+
+
+def _wide(judge: _Judge, agreed: int, quorum: Quorum) -> WavePlan:
+    """The wave of the agreed width. If pricing it raises here, the others learn from the vote that it does not run."""
+    try:
+        return judge.wide(agreed)
+    except Exception:
+        quorum.all_fit(False)
+        raise
 
 
 def _agree_on_narrowest(judge: _Judge, quorum: Quorum) -> WavePlan:

@@ -191,3 +191,20 @@ def test_a_single_process_agrees_with_itself(value: int) -> None:
     quorum = SingleProcess()
     assert (quorum.min(value), quorum.max(value)) == (value, value)
     assert quorum.all_fit(True) and not quorum.all_fit(False)
+
+
+def test_an_error_at_the_agreed_width_reaches_all_as_a_vote_against() -> None:
+    """A narrower rank asks for a width that this rank never priced, and pricing it raises here."""
+    asked: list[int] = []
+
+    def breaks_when_asked_again(shape: Any, cold: bool) -> int:
+        if asked and shape.logical_rows < asked[-1]:
+            raise PlanningBroke("no floor at this width")
+        asked.append(shape.logical_rows)
+        return 0
+
+    settings = [Setting(floor_bytes=breaks_when_asked_again), Setting()]
+    plans, calls = plan_ranks([SMALL, SMALL], [GIB, 10_000_000], settings=settings)
+    assert isinstance(plans[0], PlanningBroke)
+    assert plans[1].verdict is Verdict.REFUSE and plans[1].refused_elsewhere
+    assert calls[0] == ["min", "all_fit"]
