@@ -40,8 +40,15 @@ def test_every_predicate_is_checked_by_a_property() -> None:
 
 def test_markers_and_registry_name_existing_invariants() -> None:
     marked = {identifier for identifier, _ in traceability.marked_tests()}
+    assert marked <= set(INVARIANTS)
     proven = {identifier for column in traceability.proof_targets().values() for identifier in column}
-    assert marked | proven <= set(INVARIANTS)
+    assert proven <= set(INVARIANTS) | set(traceability.BEYOND)
+
+
+def test_every_subject_of_the_proofs_has_a_theorem() -> None:
+    theorems = traceability.proof_targets()["theorems"]
+    probes = traceability.proof_targets()["probes"]
+    assert [law for law in (*INVARIANTS, *traceability.BEYOND) if not theorems.get(law) and not probes.get(law)] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
