@@ -84,6 +84,10 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         [("-m", "benchmarks.overhead", "--seconds", "45", "--out", "WORK/overhead.jsonl")],
         [soak("warm", 300, 340), soak("frontier", 100, 340), soak("packed", 100, 340), soak("logical", 100, 340)],
     ],
+    "third": [
+        [("-m", "benchmarks.overhead", "--seconds", "42", "--out", "WORK/overhead.jsonl")],
+        [soak("warm", 300, 215), soak("frontier", 100, 215), (*PYTEST, "tests/cuda/test_head_charge.py")],
+    ],
 }
 
 
@@ -137,7 +141,7 @@ def run_group(commands: list[tuple[str, ...]], work: Path, deadline: float, *, s
 def save(work: Path, out: Path) -> None:
     """Renew the archive of JSON lines and the log of everything."""
     with tarfile.open(out / "evidence.tar.gz", "w:gz") as archive:
-        for path in sorted(work.glob("*.jsonl")):
+        for path in sorted([*work.glob("*.jsonl"), *work.glob("*.profiles.json")]):
             archive.add(path, arcname=path.name)
     with (out / "log.txt").open("w") as file:
         for path in sorted(work.glob("*.log")):
