@@ -49,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proofs", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the CI subset: z3 on all but slow theorems, every probe")
-    parser.add_argument("--only", action="append", default=[], metavar="LAW", help='one law, such as "INV-1"; repeatable')
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="LAW", help='one law, such as "INV-1"; repeatable'
+    )
     parser.add_argument("--no-cvc5", action="store_true", help="without the second opinion")
     parser.add_argument("--no-crosshair", action="store_true", help="without the CrossHair harnesses")
     parser.add_argument("--per-condition", type=float, default=60.0, metavar="S", help="CrossHair's limit a condition")

@@ -13,6 +13,7 @@ from pricing.quantities import Sharing, ceil_div, is_more_sharing, with_safety
 from proofs.solver.kernel import shipped
 from proofs.solver.proof import Call, Given, lemma
 from proofs.solver.run import same
+from proofs.solver.symbolic import implies
 
 
 def _products(left: Call, right: Call) -> tuple[Any, ...] | None:
@@ -112,6 +113,13 @@ def shared_rows_never_fall_as_a_wave_grows(
 
 
 @lemma()
+def a_positive_factor_keeps_a_strict_order(t: Given, factor: int, smaller: int, larger: int) -> None:
+    t.assume(factor >= 1)
+    t.assume(smaller < larger)
+    t.prove(factor * smaller < factor * larger)
+
+
+@lemma()
 def a_lower_ratio_rounds_up_no_higher(
     t: Given, numerator: int, denominator: int, higher_numerator: int, higher_denominator: int, count: int
 ) -> None:
@@ -120,6 +128,16 @@ def a_lower_ratio_rounds_up_no_higher(
     t.assume(count >= 0)
     t.assume(numerator * higher_denominator <= higher_numerator * denominator)
     fewer, more = with_safety(numerator, denominator, count), with_safety(higher_numerator, higher_denominator, count)
+    # Were `more` smaller, more * d < n * count; times hd that lies below hn * d * count <= more * hd * d.
+    t.use(
+        a_product_never_falls_as_a_factor_grows,
+        count,
+        numerator * higher_denominator,
+        higher_numerator * denominator,
+    )
+    t.use(a_positive_factor_keeps_a_strict_order, higher_denominator, more * denominator, numerator * count)
+    t.use(a_product_never_falls_as_a_factor_grows, denominator, higher_numerator * count, more * higher_denominator)
+    t.use(a_product_never_falls_as_a_factor_grows, denominator, more + 1, fewer)
     t.prove(fewer <= more)
 
 
@@ -153,7 +171,55 @@ def the_greater_of_sharings_is_transitive(t: Given, logical: int, packed: int, t
     t.assume(least.packed_rows >= 1)
     t.assume(is_more_sharing(logical, packed, than))
     t.assume(is_more_sharing(than.logical_rows, than.packed_rows, least))
+    # a/b over c/d over e/f: a*d over c*b, times f; c*f over e*d, times b; so d * (a*f) over d * (e*b).
+    cross, next_cross = than.logical_rows * packed, least.logical_rows * than.packed_rows
+    upper, lower = logical * least.packed_rows, least.logical_rows * packed
+    for use in (a_product_never_falls_as_a_factor_grows, a_positive_factor_keeps_a_strict_order):
+        t.use(use, least.packed_rows, cross, logical * than.packed_rows)
+        t.use(use, packed, next_cross, than.logical_rows * least.packed_rows)
+        t.use(use, than.packed_rows, upper, lower)
     t.prove(is_more_sharing(logical, packed, least))
+
+
+def _one_row_count(left: Call, right: Call) -> tuple[Any, ...] | None:
+    return left.arguments if left.function is shipped(sharing_rows) else None
+
+
+@lemma(_one_row_count)
+def shared_rows_are_packed_rows_within_reach_and_clamped_beyond(
+    t: Given, packed: int, logical: int, sharing: Sharing, growth: int
+) -> None:
+    t.assume(1 <= sharing.packed_rows)
+    t.assume(sharing.packed_rows <= sharing.logical_rows)
+    t.assume(growth >= 1)
+    rows = sharing_rows(packed, logical, sharing, growth)
+    need, reach = logical * sharing.packed_rows, growth * sharing.logical_rows
+    fewest = ceil_div(need, reach)
+    t.use(a_product_never_falls_as_a_factor_grows, reach, packed, fewest - 1)
+    t.use(a_product_never_falls_as_a_factor_grows, reach, fewest, packed)
+    t.prove(implies(need <= reach * packed, rows == packed))
+    t.prove(implies(need > reach * packed, rows == fewest))
+
+
+@lemma()
+def what_less_sharing_reaches_more_sharing_reaches(
+    t: Given, packed: int, logical: int, known: Sharing, more: Sharing, growth: int
+) -> None:
+    t.assume(known.packed_rows >= 1)
+    t.assume(more.packed_rows >= 1)
+    t.assume(growth >= 1)
+    t.assume(packed >= 0)
+    t.assume(known.logical_rows * more.packed_rows <= more.logical_rows * known.packed_rows)
+    t.assume(logical * known.packed_rows <= growth * known.logical_rows * packed)
+    # L*rp <= k*rl*P, times rp'; rl*rp' <= rl'*rp, times k*P; so rp * (L*rp') <= rp * (k*rl'*P).
+    never_falls = a_product_never_falls_as_a_factor_grows
+    known_reach, more_reach = growth * known.logical_rows * packed, growth * more.logical_rows * packed
+    t.use(never_falls, more.packed_rows, logical * known.packed_rows, known_reach)
+    t.use(never_falls, packed, known.logical_rows * more.packed_rows, more.logical_rows * known.packed_rows)
+    scaled = packed * known.logical_rows * more.packed_rows, packed * more.logical_rows * known.packed_rows
+    t.use(never_falls, growth, *scaled)
+    t.use(a_positive_factor_keeps_a_strict_order, known.packed_rows, more_reach, logical * more.packed_rows)
+    t.prove(logical * more.packed_rows <= more_reach)
 
 
 MONOTONE = (

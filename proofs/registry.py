@@ -33,6 +33,7 @@ FOLDERS: Final = MappingProxyType(
         "inv13_requests": "INV-13",
         "inv14_replay": "INV-14",
         "affine": "affine",
+        "frontier": "frontier",
         "refuted": "refuted",
         "mistakes": "mistakes",
     }

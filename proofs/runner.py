@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from proofs import registry
 from proofs.solver import crosshair
-from proofs.solver.decide import Verdict, decide, find_inputs, smt2
+from proofs.solver.decide import Verdict, core, decide, find_inputs, smt2
 from proofs.solver.proof import Check, Lemma, PremiseError, Replay, Theorem, obligations_of, replay
 from proofs.solver.run import Obligation
 from proofs.solver.second_opinion import SecondOpinion
 
 Z3_TIMEOUT_S: Final = 60.0
+CVC5_CORE_TIMEOUT_S: Final = 3.0
 CVC5_TIMEOUT_S: Final = 10.0
 WITNESS_ATTEMPTS: Final = 60
 
@@ -26,6 +27,7 @@ class Opinion:
     verdict: str
     seconds: float = 0.0
     slowest_s: float = 0.0
+    questions: int = 0
     undecided: list[str] = field(default_factory=list)
 
 
@@ -49,7 +51,8 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Without what does not apply."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, "", 0) or name == "seconds"}
+        kept = ("seconds", "passed")
+        return {name: value for name, value in asdict(self).items() if name in kept or value not in (None, "", 0)}
 
 
 def distinct_obligations(item: Theorem | Lemma) -> list[Obligation]:
@@ -66,7 +69,7 @@ def prove(item: Theorem | Lemma, second: SecondOpinion | None) -> Outcome:
     began = time.perf_counter()
     obligations = distinct_obligations(item)
     first = _ask(obligations, lambda obligation: decide(obligation, Z3_TIMEOUT_S))
-    other = None if second is None else _ask(obligations, lambda obligation: second.decide(smt2(obligation)))
+    other = None if second is None else _ask_again(obligations, second)
     witness = find_witness(item, obligations)
     outcome = _outcome(item, "lemma" if isinstance(item, Lemma) else "theorem", "proven", began)
     outcome.obligations, outcome.z3, outcome.cvc5, outcome.witness = len(obligations), first, other, witness
@@ -83,6 +86,7 @@ def _ask(obligations: list[Obligation], solve: Callable[[Obligation], Verdict]) 
     opinion = Opinion("proven")
     for obligation in obligations:
         verdict = solve(obligation)
+        opinion.questions += 1
         opinion.seconds += verdict.seconds
         opinion.slowest_s = max(opinion.slowest_s, verdict.seconds)
         if verdict.outcome != "proven":
@@ -90,6 +94,24 @@ def _ask(obligations: list[Obligation], solve: Callable[[Obligation], Verdict]) 
             worse = "refuted" in (verdict.outcome, opinion.verdict)
             opinion.verdict = "refuted" if worse else "unknown"
     return opinion
+
+
+def _ask_again(obligations: list[Obligation], second: SecondOpinion) -> Opinion:
+    """cvc5 on the hypotheses that z3 needed (see `core`), then on all of them where those were not enough for it."""
+    cores: dict[Any, tuple[Obligation, Obligation]] = {}
+    for obligation in obligations:
+        smaller = core(obligation, 5.0)
+        cores.setdefault(smaller.identity, (smaller, obligation))
+    whole = {id(smaller): obligation for smaller, obligation in cores.values()}
+
+    def solve(smaller: Obligation) -> Verdict:
+        quick = second.decide(smt2(smaller), CVC5_CORE_TIMEOUT_S)
+        if quick.outcome != "unknown":
+            return quick
+        full = second.decide(smt2(whole[id(smaller)]), CVC5_TIMEOUT_S)
+        return Verdict(full.outcome, quick.seconds + full.seconds)
+
+    return _ask([smaller for smaller, _ in cores.values()], solve)
 
 
 def find_witness(item: Theorem | Lemma, obligations: list[Obligation]) -> dict[str, int] | None:
@@ -124,7 +146,7 @@ def refute(item: Theorem, second: SecondOpinion | None) -> Outcome:
         if told is not None:
             outcome.z3.verdict, outcome.passed, outcome.witness = "refuted", True, told.inputs
             if second is not None:
-                outcome.cvc5 = _sat(second.decide(smt2(obligation)))
+                outcome.cvc5 = _sat(second.decide(smt2(obligation), CVC5_TIMEOUT_S))
             break
     outcome.seconds = time.perf_counter() - began
     return outcome
@@ -191,7 +213,7 @@ def run_all(
     def asked(law: str) -> bool:
         return not only or law in only
 
-    with SecondOpinion(CVC5_TIMEOUT_S) as opinion:
+    with SecondOpinion() as opinion:
         other = opinion if second and not quick else None
         for lemma in lemmas:
             yield prove(lemma, opinion if second else None)

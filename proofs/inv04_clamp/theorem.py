@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pricing import contracts
 from pricing.law import sharing_rows
-from proofs.lemmas import rounding_up_is_the_least_integer_above
+from proofs.lemmas import (
+    rounding_up_is_the_least_integer_above,
+    shared_rows_are_packed_rows_within_reach_and_clamped_beyond,
+)
 from proofs.solver.proof import Given, theorem
 from proofs.solver.symbolic import both, either
 
 
-@theorem("INV-4", lemmas=(rounding_up_is_the_least_integer_above,))
+@theorem("INV-4", lemmas=(shared_rows_are_packed_rows_within_reach_and_clamped_beyond,))
 def the_all_readings_term_is_clamped_exactly_at_growth_times_the_observed_sharing(t: Given) -> None:
     profile, wave, growth = t.profile(retained=False), t.wave(), t.integer("growth", 1)
     t.holds(contracts.clamp_is_exact, wave, profile, growth)

@@ -20,7 +20,9 @@ def a_pending_warm_rate_prices_nothing(t: Given) -> None:
     """A rate raised before the fit is complete leaves every price as it was without it."""
     profile, wave, safety, law = t.profile(retained=False, warm="pending"), t.wave(), t.safety(), t.law()
     without = t.valid(lambda: replace(profile, warm_bytes_per_row=None))
-    t.prove(t.merged(required_bytes, wave, profile, law, safety) == t.merged(required_bytes, wave, without, law, safety))
+    t.prove(
+        t.merged(required_bytes, wave, profile, law, safety) == t.merged(required_bytes, wave, without, law, safety)
+    )
 
 
 @theorem("INV-7", lemmas=MONOTONE)

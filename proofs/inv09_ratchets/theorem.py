@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pricing import contracts
-from proofs.lemmas import MONOTONE, rounding_up_is_the_least_integer_above
+from pricing.profile import observe
+from proofs.inv05_more_sharing.theorem import tell_reaches
+from proofs.lemmas import MONOTONE, shared_rows_are_packed_rows_within_reach_and_clamped_beyond
 from proofs.solver.proof import Given, theorem
 
 
@@ -27,7 +29,8 @@ def an_incomplete_reading_never_completes_a_warm_fit(t: Given) -> None:
     t.holds(contracts.incomplete_reading_never_completes, t.profile(), t.reading())
 
 
-@theorem("INV-9", lemmas=(*MONOTONE, rounding_up_is_the_least_integer_above))
+@theorem("INV-9", lemmas=(*MONOTONE, shared_rows_are_packed_rows_within_reach_and_clamped_beyond))
 def an_incomplete_reading_never_lowers_the_price_of_a_plan_within_known_sharing(t: Given) -> None:
-    profile, reading = t.profile(retained=False), t.reading(complete=False, retained=False)
-    t.holds(contracts.incomplete_reading_never_lowers, t.wave(), profile, reading, t.law(), t.safety())
+    profile, reading, wave = t.profile(retained=False), t.reading(complete=False, retained=False), t.wave()
+    tell_reaches(t, wave, profile, observe(profile, reading))
+    t.holds(contracts.incomplete_reading_never_lowers, wave, profile, reading, t.law(), t.safety())

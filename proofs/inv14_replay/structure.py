@@ -16,7 +16,9 @@ ALLOWED_IMPORTS = frozenset(
 )
 """Standard library modules that answer from their arguments alone. No time, random, os, io, sys, threading, ..."""
 
-FORBIDDEN_CALLS = frozenset("open input eval exec compile globals locals vars id hash setattr delattr __import__".split())
+FORBIDDEN_CALLS = frozenset(
+    "open input eval exec compile globals locals vars id hash setattr delattr __import__".split()
+)
 """Built-ins that reach beyond arguments. `hash` and `id` differ from process to process."""
 
 

@@ -60,7 +60,5 @@ def _kernel_price(packed_rows: int, compute_bytes: int, at_rows: int) -> int:
     reading = Reading(
         packed_rows=at_rows, logical_rows=0, grad_segments=0, output_bytes=0, peak_delta_bytes=compute_bytes
     )
-    wave = Wave(
-        packed_rows=packed_rows, logical_rows=0, grad_segments=0, output_bytes=0, workload=Workload.training()
-    )
+    wave = Wave(packed_rows=packed_rows, logical_rows=0, grad_segments=0, output_bytes=0, workload=Workload.training())
     return required_bytes(wave, observe(Profile(), reading), WARM, NO_MARGIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import z3
 
@@ -32,6 +32,24 @@ def find_inputs(hypotheses: Sequence[object], timeout_s: float) -> Verdict:
     solver.set("timeout", int(timeout_s * 1000))
     solver.add(*hypotheses)
     return _check(solver)
+
+
+def core(obligation: Obligation, timeout_s: float) -> Obligation:
+    """A proven obligation with only those hypotheses that z3 needed; unchanged if it cannot say.
+
+    What follows from fewer hypotheses follows from all, so a second solver may be asked this smaller question.
+    """
+    solver = z3.SimpleSolver()
+    solver.set("timeout", int(timeout_s * 1000))
+    solver.set("unsat_core", True)
+    for number, hypothesis in enumerate(obligation.hypotheses):
+        solver.assert_and_track(hypothesis, f"hypothesis!{number}")
+    solver.add(z3.Not(obligation.claim))
+    if solver.check() != z3.unsat:
+        return obligation
+    used = {str(name) for name in solver.unsat_core()}
+    needed = tuple(h for number, h in enumerate(obligation.hypotheses) if f"hypothesis!{number}" in used)
+    return replace(obligation, hypotheses=needed)
 
 
 def smt2(obligation: Obligation) -> str:

@@ -276,9 +276,7 @@ def theorem(
     return register
 
 
-def refuted(
-    law: str, *, merging: Sequence[Callable[..., Any]] = ()
-) -> Callable[[Callable[[Given], None]], Theorem]:
+def refuted(law: str, *, merging: Sequence[Callable[..., Any]] = ()) -> Callable[[Callable[[Given], None]], Theorem]:
     """Register a false sentence: the machinery must find a counterexample that replays on ints."""
 
     def register(body: Callable[[Given], None]) -> Theorem:
@@ -392,7 +390,10 @@ class _Instance(Given):
     def _no_inputs(self, *_: Any, **__: Any) -> Any:
         raise ProofError("a lemma's inputs are its arguments")
 
-    integer = choose = holds = merged = valid = workload = evidence = safety = use = _no_inputs
+    def use(self, lemma: Lemma, *arguments: Any) -> None:
+        """What a lemma's own proof was told, its users need not be told again."""
+
+    integer = choose = holds = merged = valid = workload = evidence = safety = _no_inputs
 
 
 def obligations_of(theorem: Theorem | Lemma) -> Iterable[Run]:

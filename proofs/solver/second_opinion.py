@@ -22,24 +22,25 @@ GRACE_S = 2.0
 class SecondOpinion:
     """A cvc5 child. Use as a context manager; one script at a time."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self) -> None:
         self._child: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> SecondOpinion:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._kill()
 
-    def decide(self, script: str) -> Verdict:
+    def decide(self, script: str, timeout_s: float) -> Verdict:
         """cvc5's verdict: "proven" for unsat, "refuted" for sat, "unknown" for neither, a time-out or a crash."""
         child = self._running()
         assert child.stdin is not None and child.stdout is not None, "the child has pipes"
         began = time.perf_counter()
-        child.stdin.write(json.dumps(script) + "\n")
+        child.stdin.write(json.dumps([script, timeout_s]) + "\n")
         child.stdin.flush()
-        answered, _, _ = select.select([child.stdout], [], [], self.timeout_s + GRACE_S)
+        answered, _, _ = select.select([child.stdout], [], [], timeout_s + GRACE_S)
         answer = child.stdout.readline().strip() if answered else ""
         seconds = time.perf_counter() - began
         if not answer:
@@ -49,7 +50,7 @@ class SecondOpinion:
     def _running(self) -> subprocess.Popen[str]:
         if self._child is None or self._child.poll() is not None:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "proofs.solver.second_opinion", str(self.timeout_s)],
+                [sys.executable, "-m", "proofs.solver.second_opinion"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -81,15 +82,15 @@ def answer(script: str, timeout_s: float) -> str:
     return said
 
 
-def _serve(timeout_s: float) -> None:
+def _serve() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         try:
-            said = answer(json.loads(line), timeout_s)
+            said = answer(*json.loads(line))
         except RuntimeError:
             said = "unknown"
         print(said or "unknown", flush=True)
 
 
 if __name__ == "__main__":
-    _serve(float(sys.argv[1]))
+    _serve()
