@@ -13,7 +13,7 @@ from pricing import contracts
 from pricing.errors import PricingError
 from pricing.law import LOGICAL, PACKED, WARM
 from pricing.profile import observe_all
-from pricing.quantities import DEFAULT_SAFETY
+from pricing.quantities import DEFAULT_SAFETY, more_sharing
 from pricing.requests import ONE_LAYER_FULL, RequestSpec
 from pricing.testing import (
     counts,
@@ -59,12 +59,36 @@ def _at_reading(parts: tuple) -> bool:
     )
 
 
+def _bounds_enclose(parts: tuple) -> bool:
+    (wave, profile), fewer, more, requests, law = parts
+    exact = contracts.replace(wave, grad_segments=min(wave.grad_segments, 2 * requests))
+    full, unshared = max(1, exact.packed_rows - fewer), exact.packed_rows + more
+    return contracts.bounds_enclose_the_price(exact, full, unshared, requests, profile, law)
+
+
+def _more_sharing_never_cheapens(parts: tuple) -> bool:
+    (wave, profile), reading, law = parts
+    sharing = more_sharing(profile.sharing, reading.logical_rows, reading.packed_rows)
+    richer = contracts.replace(profile, sharing=sharing)
+    return contracts.more_sharing_never_cheapens(wave, profile, richer, law)
+
+
 # How to call each predicate that a wrong kernel names: arguments, and how they are spread over its parameters.
 PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
     "price_never_falls_with_packed_rows": (
         st.tuples(seeded_cases, extras, rate_laws),
         lambda a: contracts.price_never_falls_with_packed_rows(a[0][0], a[1], a[0][1], a[2]),
     ),
+    "bounds_enclose_the_price": (
+        st.tuples(seeded_cases, extras, extras, counts(1 << 12), rate_laws),
+        _bounds_enclose,
+    ),
+    "more_sharing_never_cheapens": (
+        st.tuples(seeded_cases, readings(min_packed_rows=1), rate_laws),
+        _more_sharing_never_cheapens,
+    ),
+    "replay_is_identical": (st.tuples(any_cases, rate_laws), lambda a: contracts.replay_is_identical(*a[0], a[1])),
+    "parts_add_up": (st.tuples(any_cases, rate_laws), lambda a: contracts.parts_add_up(*a[0], a[1])),
     "warm_fit_never_raises": (seeded_cases, lambda a: contracts.warm_fit_never_raises(*a)),
     "clamp_is_exact": (
         st.tuples(waves_and_profiles(min_packed_rows=1), growths()),

@@ -165,6 +165,32 @@ def _rate_floor_in_eligibility(known: Profile, workload: Workload) -> tuple[Inel
 _right_ineligibility = law.ineligibility
 
 
+def _segments_charged_only_where_rows_are_shared(wave: Wave) -> int:
+    segments = wave.grad_segments if wave.packed_rows < wave.logical_rows else 0
+    return quantities.LOGICAL_ROW_BYTES * wave.logical_rows + segments * wave.segment_state_bytes
+
+
+def _known_sharing_discounts_rows(packed_rows: int, logical_rows: int, sharing: Sharing, growth: int) -> int:
+    implied = quantities.ceil_div(logical_rows * sharing.packed_rows, growth * sharing.logical_rows)
+    return max(implied, quantities.ceil_div(packed_rows * sharing.packed_rows, sharing.logical_rows))
+
+
+class _DriftingMargin:
+    """A margin that remembers how often it was asked: state outside the inputs."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, numerator: int, denominator: int, byte_count: int) -> int:
+        self._calls += 1
+        return quantities.ceil_div(numerator * byte_count, denominator) + self._calls
+
+
+def _charges_left_out_of_the_explanation(floor_bytes: int, breakdown: law.Breakdown) -> tuple[int, str]:
+    least = breakdown.least
+    return max(floor_bytes, least.model_bytes), least.binding if least.model_bytes > floor_bytes else "floor"
+
+
 # --- wrong learning --------------------------------------------------------------------------------------------------
 
 _right_observe = profile.observe
@@ -365,6 +391,38 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         law,
         "charge_bytes",
         _packed_rows_charged,
+    ),
+    _kernel(
+        "segments_charged_only_where_rows_are_shared",
+        "the unshared layout, an upper bound, pays for no segment",
+        "bounds_enclose_the_price",
+        law,
+        "charge_bytes",
+        _segments_charged_only_where_rows_are_shared,
+    ),
+    _kernel(
+        "known_sharing_discounts_rows",
+        "packed rows divided by the sharing seen, so that learning more sharing cheapens every plan",
+        "more_sharing_never_cheapens",
+        law,
+        "sharing_rows",
+        _known_sharing_discounts_rows,
+    ),
+    _kernel(
+        "drifting_margin",
+        "a price that depends on how many were asked for before",
+        "replay_is_identical",
+        quantities,
+        "with_safety",
+        _DriftingMargin(),
+    ),
+    _kernel(
+        "charges_left_out_of_the_explanation",
+        "the explained price forgets the charges that the hot path adds",
+        "parts_add_up",
+        law,
+        "_floored",
+        _charges_left_out_of_the_explanation,
     ),
     _kernel(
         "safety_truncated",
