@@ -244,7 +244,12 @@ class RungBounds:
         rows = ceil_div(self._whole.shared_rows, subforwards)
         packed_rows = rows if ladder.setting.rank_rows is None else min(1, rows)
         largest = Wave(
-            packed_rows=packed_rows, logical_rows=rows, grad_segments=0, output_bytes=0, workload=ladder.workload
+            packed_rows=packed_rows,
+            logical_rows=rows,
+            grad_segments=0,
+            output_bytes=0,
+            workload=ladder.workload,
+            segment_state_bytes=ladder.setting.segment_state_bytes,  # no segments here, but G says what evidence means
         )
         required = required_bytes(largest, ladder.profile, ladder.law, ladder.safety)
         return required + max(self._whole.output_bytes, self._retained_of_least[subforwards - 1])
