@@ -39,7 +39,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/mypy
 
 deep: $(ENVIRONMENT)
-	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -p no:timeout
+	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -o timeout=0
 
 prove: $(ENVIRONMENT)
 	$(BIN)/python -m proofs
