@@ -105,6 +105,16 @@ def scaled_charge_bytes(bound: Bound, rows: int, logical_rows: int, grad_segment
     )
 
 
+def segment_charge_bytes(bound: Bound, rows: int, logical_rows: int, grad_segments: int) -> int:
+    """What segments are of those charges, in whole bytes: only for taking a price apart."""
+    unit = bound.packed_rows
+    lacking_rows = maximum(0, logical_rows * unit - bound.logical_rows * rows)
+    lacking_segments = maximum(0, grad_segments * unit - bound.grad_segments * rows)
+    rest_first = bound.row_rest_bytes * lacking_rows + bound.segment_bytes * lacking_segments
+    is_first = bound.row_bytes * lacking_rows + bound.segment_rest_bytes * lacking_segments >= rest_first
+    return (bound.segment_rest_bytes if is_first else bound.segment_bytes) * lacking_segments // unit
+
+
 def scaled_bytes(bound: Bound, packed_rows: int, logical_rows: int, grad_segments: int) -> int:
     """U times Pi: exact. Never falls in P, L or S; divided by P it never rises."""
     rows = maximum(packed_rows, bound.packed_rows)
@@ -321,15 +331,15 @@ class FrontierLaw:
             return WARM.breakdown(wave, profile, packed_priced)
         rows = trusted_rows(wave, profile, packed_priced)
         compute, bound = frontier.least(rows, wave.logical_rows, wave.grad_segments)
-        model, segments = compute, 0
+        scaled_rows, model, segments = maximum(rows, bound.packed_rows), compute, 0
         if packed_priced:
-            model = ceil_div(bound.compute_bytes * maximum(rows, bound.packed_rows), bound.packed_rows)
-            segments = minimum(compute - model, wave.grad_segments * wave.segment_state_bytes)
+            model = ceil_div(bound.compute_bytes * scaled_rows, bound.packed_rows)
+            segments = segment_charge_bytes(bound, scaled_rows, wave.logical_rows, wave.grad_segments)
         return Breakdown(
             terms=(
                 Term(
                     binding=binding_term(wave, profile, bound, packed_priced),
-                    rows=maximum(rows, bound.packed_rows),
+                    rows=scaled_rows,
                     bytes_per_row=ceil_div(bound.compute_bytes, bound.packed_rows),
                     model_bytes=model,
                 ),
