@@ -22,6 +22,7 @@ from pricing.quantities import Safety
 from pricing.scale import Miss, scale_test
 from pricing.strict_json import write_text_atomically
 from pricing.trace import TraceWave, read_trace
+from spec.tables import table, with_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "spec" / "frontier.md"
@@ -115,7 +116,7 @@ def _traces(figures: dict[str, Any]) -> str:
         )
         for name, trace in figures["traces"].items()
     ]
-    return _table(("trace", "waves", "median", "at 51/50", "p95", "warm: median", "p95"), rows)
+    return table(("trace", "waves", "median", "at 51/50", "p95", "warm: median", "p95"), rows)
 
 
 def _orders(figures: dict[str, Any]) -> str:
@@ -126,7 +127,7 @@ def _orders(figures: dict[str, Any]) -> str:
 
     rows = [(name, *cells(name, "frontier"), *cells(name, "warm")) for name in figures["traces"]]
     heads = ("recorded", "descending", "shuffled", "worst")
-    return _table(("trace", *heads, *(f"warm: {head}" for head in heads)), rows)
+    return table(("trace", *heads, *(f"warm: {head}" for head in heads)), rows)
 
 
 def _scale(figures: dict[str, Any]) -> str:
@@ -143,7 +144,7 @@ def _scale(figures: dict[str, Any]) -> str:
                 f"{of['most_lifted_percent']:.3f} %",
             )
         )
-    return _table(("trace", "scaling alone", "with charges", "lifted", "raised", "most"), rows)
+    return table(("trace", "scaling alone", "with charges", "lifted", "raised", "most"), rows)
 
 
 def _oracle(figures: dict[str, Any]) -> str:
@@ -158,23 +159,12 @@ def _oracle(figures: dict[str, Any]) -> str:
         for of in figures["oracle"]["results"]
     ]
     heads = ("machine", "noise", "rows a wave", "warm", "oracle", "of the oracle", "warm", "under", "warm")
-    return _table(heads, rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [" | ".join(heads), " | ".join(["---"] + ["---:"] * (len(heads) - 1))]
-    return "\n".join(f"| {line} |" for line in (*lines, *(" | ".join(map(str, row)) for row in rows)))
+    return table(heads, rows)
 
 
 def written(document: str, figures: dict[str, Any]) -> str:
-    """The document with every table between its markers replaced."""
-    for name, table in tables(figures).items():
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        head, found, rest = document.partition(begin)
-        _, closed, tail = rest.partition(end)
-        assert found and closed, f"frontier.md has a place for the table {name}"
-        document = f"{head}{begin}\n{table}\n{end}{tail}"
-    return document
+    """The document with its tables made anew."""
+    return with_tables(document, tables(figures))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,0 +1,238 @@
+"""Generates the tables of `evidence/on-the-h200.md` from the raw logs beside it.
+
+python -m spec.h200_figures            writes the tables
+python -m spec.h200_figures --check    exits 1 if a figure on the page is not what the logs say
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pricing import Profile, observe, required_bytes
+from pricing.laws import find_law
+from pricing.quantities import GIB
+from pricing.strict_json import write_text_atomically
+from pricing.trace import TraceWave, read_trace
+from spec.tables import table, with_tables
+
+EVIDENCE = Path(__file__).resolve().parent / "evidence"
+DOCUMENT = EVIDENCE / "on-the-h200.md"
+FAMILIES = ("dense", "moe", "gdn", "gdn_moe")
+SHARINGS = ("controlled-1", "controlled-2", "controlled-4", "controlled-8")
+CAP_BYTES = 8 * GIB
+Line = dict[str, Any]
+
+
+def lines_of(name: str) -> list[Line]:
+    return [json.loads(line) for line in (EVIDENCE / name).read_text().splitlines()]
+
+
+def controlled() -> str:
+    rows = []
+    for family in FAMILIES:
+        path = EVIDENCE / "h200-tables" / f"controlled-{family}.jsonl"
+        waves, lines = read_trace(path), lines_of(f"h200-tables/controlled-{family}.jsonl")
+        rates = [_median_rate(lines, label) for label in SHARINGS]
+        by_label = {label: wave for wave, label in _settled(waves, lines)}
+        first = {law: _first_price(law, by_label["controlled-1"], by_label["controlled-8"]) for law in _FIRST_LAWS}
+        rows.append(
+            (
+                family,
+                *(f"{rate:,.0f}" for rate in rates),
+                f"{100 * (max(rates) / min(rates) - 1):.2f} %",
+                _gib(by_label["controlled-8"].peak_bytes),
+                *(_gib(first[law]) for law in _FIRST_LAWS),
+            )
+        )
+    heads = ("family", "sharing 1", "2", "4", "8", "flat to", "observed at 8", "`logical` asks", "`packed` asks")
+    return table(heads, rows)
+
+
+_FIRST_LAWS = ("logical", "packed")
+
+
+def _settled(waves: Sequence[TraceWave], lines: Sequence[Line]) -> Iterable[tuple[TraceWave, str]]:
+    """Waves after the warm-up with their labels, last first: the first of a label wins in a dict."""
+    pairs = [(wave, line["label"]) for wave, line in zip(waves, lines, strict=True) if not line["warm_up"]]
+    return reversed(pairs)
+
+
+def _median_rate(lines: Sequence[Line], label: str) -> float:
+    rates = [
+        line["peak_bytes"] / line["packed_rows"] for line in lines if line["label"] == label and not line["warm_up"]
+    ]
+    return statistics.median(rates)
+
+
+def _first_price(law: str, seen: TraceWave, asked: TraceWave) -> int:
+    """What a law that saw one unshared wave asks for the first shared one."""
+    _, whole_wave = seen.readings
+    return required_bytes(asked.wave, observe(Profile(), whole_wave), find_law(law))
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.2f} GiB"
+
+
+def high_branch() -> str:
+    rows = []
+    for family in ("gdn", "gdn_moe"):
+        lines = [line for line in lines_of(f"h200-tables/high_branch-{family}.jsonl") if not line["warm_up"]]
+        branched = [line for line in lines if line["label"].startswith("branches")]
+        alone = [line for line in lines if line["label"].startswith("single")]
+        high, low = (statistics.median(line["peak_bytes"] for line in group) for group in (branched, alone))
+        packed, single = branched[0]["packed_rows"], alone[0]["packed_rows"]
+        per_segment = (high - low * packed / single) / (branched[0]["grad_segments"] - 1)
+        rows.append(
+            (
+                family,
+                f"{low / single:,.0f}",
+                f"{high / packed:,.0f}",
+                f"{100 * (high / packed / (low / single) - 1):+.1f} %",
+                f"{per_segment / 1e6:.2f} MB",
+                f"{branched[0]['segment_state_bytes'] / 1e6:.2f} MB",
+            )
+        )
+    return table(("family", "single, B a row", "101 branches, B a row", "more", "a further segment", "G"), rows)
+
+
+def soak() -> str:
+    rows = []
+    for path in sorted((EVIDENCE / "h200-soak").glob("*-*.jsonl")):
+        if path.stem.startswith("overhead"):
+            continue
+        lines = lines_of(f"h200-soak/{path.name}")
+        waves = [line for line in lines if line["event"] == "wave" and line["observed_bytes"]]
+        use = [100 * (wave["baseline_bytes"] + wave["observed_bytes"]) / CAP_BYTES for wave in waves]
+        learned = [wave for wave in waves if wave["binding_term"] != "cold"]
+        under = sum(wave["observed_bytes"] > wave["predicted_bytes"] for wave in learned)
+        over = statistics.median(100 * (wave["predicted_bytes"] / wave["observed_bytes"] - 1) for wave in learned)
+        rows.append(
+            (
+                path.stem.replace("-", ", "),
+                len(waves),
+                *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
+                f"{statistics.mean(wave['packed_rows'] for wave in waves):,.0f}",
+                f"{statistics.mean(use):.1f} %",
+                f"{max(use):.1f} %",
+                under,
+                f"{over:+.1f} %",
+            )
+        )
+    heads = (
+        "run, law",
+        "waves",
+        "out of memory",
+        "refused",
+        "rows a wave",
+        "mean use",
+        "highest",
+        "under",
+        "median over",
+    )
+    return table(heads, rows)
+
+
+def overhead() -> str:
+    rows = []
+    for name in ("overhead-1", "overhead-2"):
+        pairs = [line for line in lines_of(f"h200-soak/{name}.jsonl") if not line["warm_up"]]
+        bare = statistics.median(pair["bare_seconds"] for pair in pairs)
+        more = statistics.median(pair["metered_seconds"] - pair["bare_seconds"] for pair in pairs)
+        spread = statistics.pstdev(pair["bare_seconds"] for pair in pairs)
+        rows.append(
+            (
+                name,
+                len(pairs),
+                f"{1e3 * bare:.1f} ms",
+                f"{1e3 * spread:.1f} ms",
+                f"{1e3 * more:+.2f} ms",
+                f"{100 * more / bare:.2f} %",
+            )
+        )
+    return table(("run", "pairs", "a wave without", "its spread", "with, median of pairs", "share"), rows)
+
+
+def ranks() -> str:
+    log = json.loads((EVIDENCE / "nccl" / "nccl_quorum.json").read_text())
+    summary, killed = log["summary"], log["killed"][0]["killed"]
+    waves = [of_rank["waves"] for of_rank in log["ranks"]]
+    own = [1e3 * min(statistics.median(wave["quorum_s"] for wave in of_rank) for of_rank in waves)]
+    rows = [
+        ("waves, each on both GPUs", summary["waves"]),
+        ("waves in which both agreed on the same width", _agreed_waves(waves)),
+        ("waves over their price after the first", _under(waves)),
+        (
+            "least budget, the free GPU and the one with 40 GiB taken",
+            " and ".join(_gib(_least_budget(w)) for w in waves),
+        ),
+        ("highest peak", _gib(max(wave["peak_bytes"] for of_rank in waves for wave in of_rank))),
+        ("one quorum call, both ready, median", f"{summary['quorum_call_median_us']:.0f} us"),
+        ("quorum a wave on the rank that is waited for, median", f"{own[0]:.2f} ms"),
+        ("the same as a share of a wave", f"{100 * own[0] / 1e3 / _median_wave_s(waves):.2f} %"),
+        (
+            "quorum and waiting for the slower rank, share of wave time",
+            f"{100 * summary['quorum_share_of_wave_time']:.1f} %",
+        ),
+        ("NCCL's memory: driver's free fell, allocator's reserved rose", _nccl(log)),
+        ("a killed rank's peer ends with an error after", f"{killed['elapsed_s']:.1f} s of 10 s allowed"),
+        ("checks that failed", len(log["failed_checks"])),
+    ]
+    return table(("what", "two H200, NCCL"), rows)
+
+
+def _agreed_waves(waves: Sequence[Sequence[Line]]) -> int:
+    return sum(len({wave["agreed_width"] for wave in pair}) == 1 for pair in zip(*waves, strict=True))
+
+
+def _under(waves: Sequence[Sequence[Line]]) -> int:
+    return sum(wave["peak_bytes"] > wave["required_bytes"] for of_rank in waves for wave in of_rank[1:])
+
+
+def _least_budget(waves: Sequence[Line]) -> int:
+    return min(int(wave["available_bytes"]) for wave in waves)
+
+
+def _median_wave_s(waves: Sequence[Sequence[Line]]) -> float:
+    return statistics.median(wave["wave_s"] for of_rank in waves for wave in of_rank)
+
+
+def _nccl(log: Line) -> str:
+    memory = log["ranks"][0]["memory"]
+    return f"{memory['driver_free_fell_bytes'] >> 20} MiB, {memory['allocator_reserved_rose_bytes'] >> 20} MiB"
+
+
+def traces() -> str:
+    rows = []
+    for path in sorted((EVIDENCE / "h200-own").glob("*.jsonl")):
+        waves = read_trace(path)
+        sizes = [wave.wave.packed_rows for wave in waves]
+        peaks = [wave.peak_bytes for wave in waves]
+        rows.append(
+            (path.stem, len(waves), f"{min(sizes):,} to {max(sizes):,}", f"{_gib(min(peaks))} to {_gib(max(peaks))}")
+        )
+    return table(("trace", "waves", "packed rows", "peaks"), rows)
+
+
+def tables() -> dict[str, str]:
+    makers = (controlled, high_branch, soak, overhead, ranks, traces)
+    return {maker.__name__: maker() for maker in makers}
+
+
+def main(arguments: Sequence[str]) -> int:
+    document = DOCUMENT.read_text()
+    current = with_tables(document, tables())
+    if "--check" in arguments:
+        print("current" if current == document else "stale: run python -m spec.h200_figures")
+        return 0 if current == document else 1
+    write_text_atomically(DOCUMENT, current)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
