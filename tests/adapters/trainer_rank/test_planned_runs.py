@@ -10,9 +10,10 @@ import torch
 
 from adapters.torch_memory import BudgetSampler, Flaw, MemorySample, PeakMeter, SimulatedMemory
 from adapters.torch_memory.errors import BudgetSampleError
-from adapters.trainer_rank import AdmissionError, Request, RequestError, TrainerRank, WaveRefusedError
+from adapters.trainer_rank import AdmissionError, PackedRows, Request, RequestError, TrainerRank, WaveRefusedError
 from pricing import LAWS, ReadingKind
 from pricing.plan import Verdict
+from pricing.split import split_key
 from tests.adapters.trainer_rank.support import CPU, tokens
 from tests.adapters.trainer_rank.waves import (
     calibrated,
@@ -107,9 +108,7 @@ def test_a_wave_that_does_not_fit_is_split_and_computes_the_same(meter: PeakMete
     assert stats.observed_bytes < wanted.stats.observed_bytes
     torch.testing.assert_close(gradient_of(rank), gradient, rtol=1e-4, atol=1e-4)
     assert len(got) == sum(len(request.tokens) for request in item)
-    # The same split costs at least what it was seen to.
-    again = rank.plan([item])
-    assert again.required_bytes >= stats.observed_bytes
+    assert rank._measured_splits == {split_key(stats.plan.children): stats.observed_bytes}
 
 
 def gradient_of(rank: TrainerRank) -> torch.Tensor:
@@ -192,19 +191,28 @@ def test_a_tiny_first_wave_does_not_make_later_ones_unrunnable(meter: PeakMeter)
     train(rank, [Request(tokens=row, targets=np.roll(row, -1))])
     row = tokens(200, 1)
     item = [Request(tokens=row, targets=np.roll(row, -1))]
-    priced = rank.plan([item])
-    assert priced.verdict in (Verdict.PROBE, Verdict.RUN)
-    given_bytes(rank, priced.price.required_bytes - 1)
+    priced = rank.plan([item]).price.required_bytes
+    given_bytes(rank, priced // 2)
     plan = rank.plan([item])
     assert plan.verdict is Verdict.PROBE
+    assert plan.required_bytes > plan.available_bytes
     (wave,) = train(rank, [item])
     assert wave.stats.plan.verdict is Verdict.PROBE
+    assert wave.stats.admission.required_bytes < wave.stats.plan.required_bytes  # admitted as a cold start is
     assert wave.stats.is_complete
-    assert rank.plan([item]).verdict in (Verdict.RUN, Verdict.REFUSE)
+    assert rank.plan([item]).verdict is not Verdict.PROBE
 
 
 def test_requests_with_and_without_gradients_share_a_wave_and_no_rows(meter: PeakMeter) -> None:
     rank = rank_on(meter)
+    model, modes = rank._model, []
+    hidden_states = model.packed_hidden_states
+
+    def noted(rows: PackedRows) -> torch.Tensor:
+        modes.append(torch.is_grad_enabled())
+        return hidden_states(rows)
+
+    model.packed_hidden_states = noted  # type: ignore[method-assign]
     item = [*group(0, rollouts=2), *(dataclasses.replace(request, grads=False) for request in group(0, rollouts=2))]
     for wave in rank.forward_micro_batches([item]):
         trained, scored = wave.outputs[0].target_log_probs, wave.outputs[2].target_log_probs
@@ -212,6 +220,7 @@ def test_requests_with_and_without_gradients_share_a_wave_and_no_rows(meter: Pea
         assert trained.requires_grad and not scored.requires_grad
         torch.testing.assert_close(trained.detach(), scored, rtol=1e-4, atol=1e-4)
         assert wave.stats.plan.wave.packed_rows == 2 * (96 + 2 * 24)
+        assert modes == [False, True]  # first what keeps nothing but its outputs
         loss_of(wave.outputs[:2]).backward()
     assert wave.stats.is_complete
 
