@@ -17,14 +17,18 @@ from pricing.bands import (
     MOST_SHARING_CLASS,
     NO_EVIDENCE,
     Anchor,
+    Band,
     Cover,
     FrontierEvidence,
+    broken_evidence,
+    find_band,
     observe_bands,
     sharing_class,
     size_class,
     size_class_rows,
 )
-from pricing.frontier import FRONTIER, Bound, bound_of, frontier_of, peak_frontier
+from pricing.errors import ProfileError
+from pricing.frontier import FRONTIER, MOST_DERIVED, Bound, bound_of, frontier_of, peak_frontier
 from pricing.law import WARM, price, required_bytes, retained_bytes
 from pricing.profile import observe_all
 from pricing.quantities import LOGICAL_ROW_BYTES
@@ -317,3 +321,89 @@ def _whole(packed_rows: int, logical_rows: int, peak_bytes: int) -> Reading:
 
 def _binding(profile: Profile, packed_rows: int, logical_rows: int) -> str:
     return price(wave_of(_whole(packed_rows, logical_rows, 1), PACKED_WORKLOAD), profile, FRONTIER).binding_term
+
+
+# --- evidence that no history leaves ---------------------------------------------------------------------------------
+
+
+ANCHOR = Anchor(compute_bytes=3_000, packed_rows=20, logical_rows=40, grad_segments=3)
+COVER = Cover(compute_bytes=3_000, bytes_per_row=150, logical_rows=40, grad_segments=3)
+BAND = Band(size=size_class(20), sharing=2, cover=COVER, anchor=ANCHOR)
+
+
+def test_evidence_that_a_history_leaves_is_accepted() -> None:
+    assert broken_evidence(FrontierEvidence(peak=(BAND,), retained=(BAND,))) is None
+    assert broken_evidence(FrontierEvidence(peak=(replace(BAND, anchor=None),))) is None
+    one_byte = Cover(compute_bytes=1, bytes_per_row=1, logical_rows=0, grad_segments=0)
+    assert broken_evidence(FrontierEvidence(peak=(Band(size=1, sharing=1, cover=one_byte),))) is None
+    last = Band(size=144, sharing=7, cover=one_byte)
+    assert broken_evidence(FrontierEvidence(peak=(BAND, last))) is None
+
+
+@pytest.mark.parametrize(
+    ("band", "says"),
+    [
+        (replace(BAND, size=0, anchor=None), "no such band"),
+        (replace(BAND, size=145, anchor=None), "no such band"),
+        (replace(BAND, sharing=0, anchor=None), "no such band"),
+        (replace(BAND, sharing=8, anchor=None), "no such band"),
+        (replace(BAND, cover=replace(COVER, bytes_per_row=0)), "cover"),
+        (replace(BAND, cover=replace(COVER, bytes_per_row=3_001)), "cover"),
+        (replace(BAND, size=size_class(22)), "another band"),
+        (replace(BAND, sharing=3), "another band"),
+        (replace(BAND, anchor=replace(ANCHOR, compute_bytes=0)), "not covered"),
+        (replace(BAND, anchor=replace(ANCHOR, compute_bytes=3_001)), "not covered"),
+        (replace(BAND, cover=replace(COVER, bytes_per_row=149)), "not covered"),
+        (replace(BAND, cover=replace(COVER, logical_rows=41)), "not covered"),
+        (replace(BAND, cover=replace(COVER, grad_segments=4)), "not covered"),
+        (
+            Band(
+                size=size_class(20),
+                sharing=1,
+                cover=replace(COVER, logical_rows=0),
+                anchor=replace(ANCHOR, logical_rows=0),
+            ),
+            "not covered",
+        ),
+    ],
+)
+def test_evidence_that_no_history_leaves_is_refused(band: Band, says: str) -> None:
+    for evidence in (FrontierEvidence(peak=(band,)), FrontierEvidence(retained=(band,))):
+        assert says in (broken_evidence(evidence) or "accepted")
+        with pytest.raises(ProfileError, match=says):
+            replace(observe_all(Profile(), [_whole(20, 40, 9_000)] * 2), frontier=evidence)
+
+
+def test_bands_stand_in_order_and_once() -> None:
+    later = replace(BAND, sharing=3, anchor=None)
+    assert broken_evidence(FrontierEvidence(peak=(BAND, later))) is None
+    for bands in ((later, BAND), (BAND, BAND)):
+        assert "out of order" in (broken_evidence(FrontierEvidence(peak=bands)) or "accepted")
+
+
+def test_evidence_before_the_seed_is_refused() -> None:
+    with pytest.raises(ProfileError, match="before the seed"):
+        replace(Profile(), peak_bytes_per_row=150, largest_packed_rows=20, frontier=FrontierEvidence(peak=(BAND,)))
+    seeded = observe(Profile(), _whole(20, 40, 9_000))
+    with pytest.raises(ProfileError, match="second complete reading"):
+        replace(seeded, frontier=FrontierEvidence(peak=(BAND,)))
+    assert replace(seeded, frontier=FrontierEvidence(peak=(replace(BAND, anchor=None),))).complete_readings == 1
+
+
+def test_a_band_is_found_by_the_rows_of_a_wave_or_not_at_all() -> None:
+    later = replace(BAND, sharing=3, anchor=None)
+    assert find_band((BAND, later), 20, 40) is BAND
+    assert find_band((BAND, later), 20, 80) is later
+    for rows, logical_rows in ((20, 20), (19, 40), (22, 44), (20, 160)):
+        assert find_band((BAND, later), rows, logical_rows) is None
+    assert find_band((), 20, 40) is None
+
+
+def test_what_is_derived_from_evidence_is_remembered_and_bounded() -> None:
+    profile = _of([(500, 500, 9), (500, 500, 10_000_000), (900, 2_000, 30_000_000)])
+    wave = wave_of(_whole(700, 900, 1), PACKED_WORKLOAD)
+    prices = {state: required_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
+    assert len(profile.frontier.derived) <= MOST_DERIVED
+    again = {state: required_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
+    assert again == prices
+    assert peak_frontier(profile.frontier, True, 39) is peak_frontier(profile.frontier, True, 39)
