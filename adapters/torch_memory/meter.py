@@ -195,6 +195,9 @@ class PeakMeter:
         interval._require(_Stage.FORWARD)
         with self._lock:
             self._check_thread(interval)
+            if interval.role is Role.WAVE and interval.grads:
+                # Before the device is waited for: it hides the host's walk over the graph.
+                interval._watch = BackwardWatch(tensors_in(outputs), self._look_during_backward)
             retained_bytes = None
             if self._settle(interval):
                 self._look()
@@ -204,8 +207,6 @@ class PeakMeter:
                 self._retire(interval)
                 return observation
             interval._stage = _Stage.CALLER
-            if interval.grads:
-                interval._watch = BackwardWatch(tensors_in(outputs), self._look_during_backward)
         return observation
 
     def _close(self, interval: Interval, *, completed: bool) -> Observation:

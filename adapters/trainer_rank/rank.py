@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from adapters.torch_memory import (
-    Admission,
-    BudgetSampleError,
     BudgetSampler,
     Interval,
     Observation,
@@ -52,8 +50,6 @@ ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""
 
 Item = Request | Sequence[Request]
-
-_Figure = TypeVar("_Figure")
 
 
 @dataclass(slots=True)
@@ -95,7 +91,7 @@ class _Work:
 class _Open:
     """A wave that runs: its measurement, its record, and how often the device had run out of memory before it."""
 
-    interval: Interval
+    interval: Interval | None
     ticket: DecisionRecord | None
     failures_before: int
 
@@ -157,7 +153,9 @@ class TrainerRank:
         An item is a request, or several that must run in one wave. A wave's turn ends when the loop goes on: then it is
         measured, learned from, and lets go of its outputs. Gradients of several waves add up as usual; step whenever
         you like (the measurement of the wave at hand ends at the step). With several ranks, a rank that has no items
-        left gets waves without requests until every rank is done.
+        left gets waves without requests until every rank is done. What planning, admission or a forward raises on one
+        rank is an error on every rank (`RankFailedError` on the others), before any of them gets the wave. What the
+        loop's body raises is not passed on: leave the loop on every rank, or on none.
 
         Which waves can lower later prices: those that run whole. That is, every output that carries gradients has its
         backward run before the loop goes on, nothing else of this meter runs in between, and nobody resets the
@@ -174,7 +172,8 @@ class TrainerRank:
         sample that fails is an error on every rank), `AdmittedOutOfMemoryError` (in the caller's phase: inside
         `with wave:`). After any of them, and after a break, the rank can be used again.
         """
-        work = _Work.of(items, self._model)
+        with self._guard():
+            work = _Work.of(items, self._model)
         start = 0
         try:
             while self._quorum.max(len(work.batch) - start) > 0:
@@ -197,7 +196,8 @@ class TrainerRank:
         each forward's return: complete evidence for requests without gradients; with gradients it can only raise later
         prices, because the caller's backward is not seen. Raises as `forward_micro_batches` does.
         """
-        work = _Work.of(items, self._model)
+        with self._guard():
+            work = _Work.of(items, self._model)
         outputs: list[RequestOutputs] = []
         start = 0
         try:
@@ -211,7 +211,9 @@ class TrainerRank:
 
     def plan(self, items: Sequence[Item]) -> WavePlan:
         """What the first wave of `items` would be now, and at which price; nothing runs. Collective like the others."""
-        return self._plan(_Work.of(items, self._model), 0, self._on_every_rank(self.sampler.budget))
+        with self._guard():
+            work, budget = _Work.of(items, self._model), self.sampler.budget()
+        return self._plan(work, 0, budget)
 
     def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
         """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once
@@ -220,7 +222,7 @@ class TrainerRank:
         Raises `AdmittedOutOfMemoryError` where `error` is an out-of-memory error.
         """
         open_wave = self._open_waves.pop(wave, None)
-        if open_wave is None:
+        if open_wave is None or open_wave.interval is None:
             return
         stats = wave.stats
         wave.release()
@@ -240,13 +242,14 @@ class TrainerRank:
     def _admit(self, work: _Work, start: int) -> WaveStats:
         """The next wave, planned on a fresh sample and checked against another one right before it runs."""
         for _ in range(ADMISSION_TRIES):
-            budget = self._on_every_rank(self.sampler.budget)
+            with self._guard():
+                budget = self.sampler.budget()
             plan = self._plan(work, start, budget)
             if not plan.runs:
                 self.recorder.refused(plan, batch=work.batch, budget=budget)
                 raise WaveRefusedError(plan)
-            demand_bytes = self._demand_bytes(plan)
-            admission = self._on_every_rank(partial(self.sampler.admit, demand_bytes))
+            with self._guard():
+                admission = self.sampler.admit(self._demand_bytes(plan))
             if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
                 return WaveStats(plan=plan, budget=budget, admission=admission)
         raise AdmissionError(plan, admission, ADMISSION_TRIES)
@@ -271,16 +274,10 @@ class TrainerRank:
             return required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
         return 0 if plan.verdict is Verdict.EMPTY else plan.required_bytes
 
-    def _on_every_rank(self, read: Callable[[], _Figure]) -> _Figure:
-        """What `read` gives. Where it raises on one rank it is an error on every rank, so that nobody waits."""
-        try:
-            figure = read()
-        except Exception:
-            self._quorum.all_fit(False)
-            raise
-        if not self._quorum.all_fit(True):
-            raise BudgetSampleError("another rank could not sample its memory: no rank runs this wave")
-        return figure
+    def _guard(self) -> AbstractContextManager[None]:
+        """Around work of this rank alone that the others wait for: what it raises is an error on every rank."""
+        guard: Callable[[], AbstractContextManager[None]] = getattr(self._quorum, "guard", nullcontext)
+        return guard()
 
     def _setting(self, work: _Work) -> Setting:
         """Made for each wave: the recompute mode is what the live model says now."""
@@ -298,20 +295,20 @@ class TrainerRank:
     # Running ---------------------------------------------------------------------------------------------------------
 
     def _run(self, work: _Work, stats: WaveStats, role: Role) -> MicroBatch:
-        """Run an admitted wave forward, measured. Raises `AdmittedOutOfMemoryError`."""
+        """Run an admitted wave forward, measured. What it raises reaches the other ranks as `RankFailedError`."""
         plan = stats.plan
-        ticket = self.recorder.admitted(plan, batch=work.batch, budget=stats.budget, handoff=_handoff(stats.admission))
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
-        opened = None
         outputs = {request: RequestOutputs() for request in plan.requests}
-        if plan.wave.packed_rows > 0:
-            failures_before = self._device_failures()
-            interval = self.meter.open(plan.wave, grads=plan.wave.workload.grads, role=role)
-            opened = _Open(interval, ticket, failures_before)
-            with self._giving_up(opened, stats):
-                outputs |= self._forward(work, stats)
-                stats.forward = interval.forward_done([output.tensors() for output in outputs.values()])
+        opened = self._open(stats, role)
+        with self._giving_up(opened, stats):
+            with self._guard():
+                if opened.interval is not None:
+                    outputs |= self._forward(work, stats)
+                    opened.ticket = self._ticket(work, stats)  # while the device still works
+                    stats.forward = opened.interval.forward_done([output.tensors() for output in outputs.values()])
+            self._quorum.all_fit(True)  # every rank's forward ran: no caller waits for a rank that failed
+        if stats.forward is not None:
             self._learn(plan.signature, stats.forward)
         wave = MicroBatch(
             self,
@@ -321,26 +318,43 @@ class TrainerRank:
             requests=[work.requests[request] for request in plan.requests],
             outputs=list(outputs.values()),
         )
-        if opened is not None and role is Role.WAVE:
+        if role is Role.WAVE and opened.interval is not None:
             self._open_waves[wave] = opened
         else:
             self._note_split(stats)
-            self.recorder.observed(ticket, None if stats.forward is None else stats.forward.reading)
+            self.recorder.observed(opened.ticket, None if stats.forward is None else stats.forward.reading)
         return wave
+
+    def _open(self, stats: WaveStats, role: Role) -> _Open:
+        """Start the wave's measurement; a wave of no rows has none."""
+        wave = stats.plan.wave
+        failures_before = self._device_failures()
+        interval = self.meter.open(wave, grads=wave.workload.grads, role=role) if wave.packed_rows > 0 else None
+        return _Open(interval, None, failures_before)
 
     @contextmanager
     def _giving_up(self, opened: _Open, stats: WaveStats) -> Iterator[None]:
         """End a wave's measurement if its forward raises; an out-of-memory error becomes the typed one."""
         try:
             yield
-        except torch.OutOfMemoryError as error:
-            opened.interval.discard()
-            self.recorder.out_of_memory(opened.ticket)
-            raise AdmittedOutOfMemoryError(stats.plan, stats.admission, "forward") from error
-        except BaseException:
-            self._learn(stats.plan.signature, opened.interval.close(completed=False))
-            self.recorder.abandoned(opened.ticket)
+        except BaseException as error:
+            ticket = opened.ticket if opened.ticket is not None else self._ticket(None, stats)
+            interval = opened.interval if opened.interval is not None and opened.interval.is_open else None
+            if isinstance(error, torch.OutOfMemoryError):
+                if interval is not None:
+                    interval.discard()
+                self.recorder.out_of_memory(ticket)
+                raise AdmittedOutOfMemoryError(stats.plan, stats.admission, "forward") from error
+            if interval is not None:
+                self._learn(stats.plan.signature, interval.close(completed=False))
+            self.recorder.abandoned(ticket)
             raise
+
+    def _ticket(self, work: _Work | None, stats: WaveStats) -> DecisionRecord | None:
+        """The wave's record so far."""
+        handoff = Handoff(budget=stats.admission.samples[0].budget, required_bytes=stats.admission.required_bytes)
+        batch = None if work is None else work.batch
+        return self.recorder.admitted(stats.plan, batch=batch, budget=stats.budget, handoff=handoff)
 
     def _forward(self, work: _Work, stats: WaveStats) -> dict[int, RequestOutputs]:
         """The outputs of one wave by request: in one go, or as its split's sub-forwards, whose graphs live together."""
@@ -400,10 +414,6 @@ class TrainerRank:
             "segment_state_bytes": str(facts.segment_state_bytes),
             "head_chunk_rows": str(HEAD_CHUNK_ROWS),
         }
-
-
-def _handoff(admission: Admission) -> Handoff:
-    return Handoff(budget=admission.samples[0].budget, required_bytes=admission.required_bytes)
 
 
 def _device_of(model: nn.Module | PackedModel) -> torch.device:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from adapters.torch_distributed import DistributedQuorum
 from adapters.torch_memory import BudgetSampler, MemorySample, PeakMeter, SimulatedMemory, meter_for
 from adapters.torch_memory.errors import BudgetSampleError
-from adapters.trainer_rank import TrainerRank, WaveRefusedError
+from adapters.trainer_rank import PackedRows, Request, TrainerRank, WaveRefusedError
 from pricing.errors import PricingError
 from tests.adapters.torch_distributed.ranks import run_ranks
 from tests.adapters.trainer_rank.waves import calibrated, given_bytes, groups, loss_of, separate, train
@@ -31,6 +31,8 @@ def both_ranks(quorum: DistributedQuorum) -> dict[str, Any]:
             "narrow": less_memory_on_one(meter, quorum),
             "refused": refused_on_one(meter, quorum),
             "unreadable": unreadable_on_one(meter, quorum),
+            "out of memory": out_of_memory_on_one(meter, quorum),
+            "malformed": error_of(calibrated(meter, quorum=quorum), [malformed()] if dist.get_rank() else groups(1)),
             "after": [len(wave.items) for wave in train(calibrated(meter, quorum=quorum), groups(2))],
         }
 
@@ -74,6 +76,21 @@ def unreadable_on_one(meter: PeakMeter, quorum: DistributedQuorum) -> str:
     return error_of(rank, groups(1))
 
 
+def out_of_memory_on_one(meter: PeakMeter, quorum: DistributedQuorum) -> str:
+    rank = calibrated(meter, quorum=quorum)
+    if dist.get_rank() == 1:
+        rank._model.packed_hidden_states = runs_out  # type: ignore[method-assign]
+    return error_of(rank, groups(1))
+
+
+def runs_out(rows: PackedRows) -> torch.Tensor:
+    raise torch.OutOfMemoryError("out of memory")
+
+
+def malformed() -> Request:
+    return Request(tokens=[1, 2, 3], targets=[1])
+
+
 def error_of(rank: TrainerRank, items: list[Any]) -> str:
     try:
         train(rank, items)
@@ -106,6 +123,9 @@ def test_two_ranks_agree_on_every_wave(meter: PeakMeter) -> None:
     assert first["narrow"] == second["narrow"] == [1, 1, 1]
     assert "another rank cannot run its part" in first["refused"]
     assert "cannot run 1,440 packed rows" in second["refused"]
-    assert "another rank could not sample its memory" in first["unreadable"]
     assert "the driver does not answer" in second["unreadable"]
+    assert "AdmittedOutOfMemoryError: out of memory in the forward" in second["out of memory"]
+    assert "RequestError" in second["malformed"]
+    for failure in ("unreadable", "out of memory", "malformed"):
+        assert first[failure].startswith("RankFailedError: rank 1 failed")
     assert first["after"] == second["after"]
