@@ -63,7 +63,11 @@ def load_profile(path: str | os.PathLike[str], signature: str | None = None) -> 
     Raises `FileFormatError` for a file that is no profile file, `ProfileError` where the choice is not one profile,
     `OSError` where it cannot be read.
     """
-    return load_profiles(path).select(signature)
+    contents = load_profiles(path)
+    try:
+        return contents.select(signature)
+    except ProfileError as error:
+        raise ProfileError(f"{os.fspath(path)}: {error}") from error
 
 
 def save_profile(

@@ -309,8 +309,10 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(target), None  # the caller knows no temporary file
         raise
     _flush_folder(target.parent)
 

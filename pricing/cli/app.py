@@ -101,4 +101,7 @@ def run() -> int:
         pricing.main(prog_name="pricing")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except OSError as error:  # the group's own help, on a full disk
+        click.echo(f"Error: {error.strerror or error}", err=True)
+        return BadInput.exit_code
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pricing.backtest import Backtest, ReplayedWave
 from pricing.cli.backtest import trace_names
-from pricing.cli.output import percent_text
+from pricing.cli.output import percent_text, require_picture_ending
 from pricing.errors import PricingError
 from pricing.laws import DEFAULT_LAW
 from pricing.quantities import GIB
@@ -40,6 +40,7 @@ Limits = tuple[float, float]
 
 def draw(results: Sequence[Backtest], path: str) -> None:
     """Draw `results` into `path`; the ending says the format. Raises `PricingError` for an unknown one, `OSError`."""
+    require_picture_ending(path)
     import matplotlib
 
     matplotlib.use("Agg")

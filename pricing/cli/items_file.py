@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pricing.batch import Item, PlanRequest
 from pricing.errors import FileFormatError
+from pricing.quantities import MAX_QUANTITY
 from pricing.requests import RequestSpec
 from pricing.strict_json import Fields, read_json_lines
 from pricing.tokens import Tokens
@@ -55,6 +56,7 @@ class _Reader:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._prefixes: dict[str, int] = {}
+        self._adapters: dict[tuple[str, bool], str] = {}
         self._tails = 0
 
     def item(self, fields: Fields) -> Item:
@@ -80,7 +82,15 @@ class _Reader:
             output_bytes=fields.count("output_bytes", default),
         )
         fields.finish()
+        if spec.is_active:
+            self._require_one_adapter(fields, request)
         return request
+
+    def _require_one_adapter(self, fields: Fields, request: PlanRequest) -> None:
+        """A batch refuses two adapters in one slot too, but knows no line."""
+        held = self._adapters.setdefault((request.slot, request.grads), request.adapter)
+        if held != request.adapter:
+            raise fields.error("adapter", f"slot {request.slot!r} has {held!r} in an earlier request", request.adapter)
 
     def _spec(self, fields: Fields, length: int) -> RequestSpec:
         if not fields.flag("active", True):
@@ -102,9 +112,9 @@ class _Reader:
     def _row(self, fields: Fields) -> Any:
         if fields.has("tokens"):
             listed = fields.items("tokens")
-            if not all(type(token) is int and token >= 0 for token in listed):
-                bad = next(token for token in listed if type(token) is not int or token < 0)
-                raise fields.error("tokens", "must be integers of at least 0", bad)
+            if not all(type(token) is int and 0 <= token <= MAX_QUANTITY for token in listed):
+                bad = next(token for token in listed if type(token) is not int or not 0 <= token <= MAX_QUANTITY)
+                raise fields.error("tokens", "must be integers of at least 0, of 63 bits at most", bad)
             return self._tokens.row(listed)
         if not fields.has("length"):
             raise fields.error("tokens", "is missing: a request gives its tokens, or its length")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from pricing.errors import PricingError
 from pricing.law import Price
 from pricing.quantities import GIB
 
@@ -32,6 +34,12 @@ def console(*, stderr: bool = False) -> Console:
     if not spoken.is_terminal:
         spoken.width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
     return spoken
+
+
+def require_picture_ending(path: str) -> None:
+    """Check that a picture's name says its format: the plotting library would write another file. `PricingError`."""
+    if not Path(path).suffix:
+        raise PricingError(f"cannot draw {path}: its ending must say the format, such as .png")
 
 
 def gib_text(byte_count: int) -> str:

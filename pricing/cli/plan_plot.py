@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from pricing.cli.output import gib_text
+from pricing.cli.output import gib_text, require_picture_ending
 from pricing.errors import PricingError
 from pricing.plan import BatchPlan, Verdict, WavePlan
 from pricing.quantities import GIB
@@ -36,6 +36,7 @@ BOUNDS_INCHES: Final = (6.0, 16.0)
 
 def draw(plan: BatchPlan, budget_bytes: int, path: str) -> None:
     """Draw `plan` into `path`; the ending says the format. Raises `PricingError` for an unknown one, `OSError`."""
+    require_picture_ending(path)
     import matplotlib
 
     matplotlib.use("Agg")

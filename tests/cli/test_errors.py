@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from pricing import cli
 from pricing.cli.app import pricing
+from pricing.profile import Profile
+from pricing.profile_file import save_profile
 from tests.files.test_trace import READING, WAVE
 
 ROWS = ("--packed-rows", "10", "--logical-rows", "10")
@@ -141,6 +143,33 @@ def test_a_picture_of_an_unknown_kind_or_place_is_refused(tmp_path: Path) -> Non
 
     assert "cannot draw" in refused("backtest", trace, "--plot", str(tmp_path / "picture.docx"))
     assert "No such file" in refused("backtest", trace, "--plot", str(tmp_path / "none" / "picture.png"))
+    assert "its ending must say the format" in refused("backtest", trace, "--plot", str(tmp_path))
+
+
+def test_a_profile_that_cannot_be_chosen_is_named_by_its_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "profile.json")
+    save_profile(path, Profile())
+
+    assert f"{path}: the file holds 1 profiles" in refused("price", "--profile", path, "--signature", "ab", *ROWS)
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    readings = written(tmp_path, json.dumps(READING))
+    (tmp_path / "folder").mkdir()
+
+    for target in (str(tmp_path / "folder"), str(tmp_path / "none" / "profile.json")):
+        assert f"Error: {target}: " in refused("learn", readings, "-o", target)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+@pytest.mark.parametrize("arguments", [("--help",), ("price", "--help"), ("price", *ROWS)], ids=" ".join)
+def test_a_full_disk_is_told_in_a_line(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pricing.cli", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert (ended.returncode, ended.stderr) == (2, "Error: No space left on device\n")
 
 
 def test_a_verb_without_its_module_breaks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

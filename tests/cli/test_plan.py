@@ -187,9 +187,10 @@ def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, profile_path: s
 BAD_LINES: list[tuple[dict[str, Any], str]] = [
     ({}, "tokens: is missing: a request gives its tokens, or its length"),
     ({"tokens": "abc"}, "tokens: must be a list"),
-    ({"tokens": [1, 2.5]}, "tokens: must be integers of at least 0, got 2.5"),
-    ({"tokens": [1, -2]}, "tokens: must be integers of at least 0, got -2"),
-    ({"tokens": [1, True]}, "tokens: must be integers of at least 0, got True"),
+    ({"tokens": [1, 2.5]}, "tokens: must be integers of at least 0, of 63 bits at most, got 2.5"),
+    ({"tokens": [1, -2]}, "at most, got -2"),
+    ({"tokens": [1, True]}, "at most, got True"),
+    ({"tokens": [1, 1 << 63]}, "at most, got 9223372036854775808"),
     ({"length": -1}, "length: must be at least 0, got -1"),
     ({"length": 1 << 40}, "length: must be at most"),
     ({"length": 5, "prefix": "p"}, "prefix_length: is missing"),
@@ -234,7 +235,13 @@ def test_bad_use_is_refused(tmp_path: Path, profile_path: str) -> None:
 def test_one_slot_with_two_adapters_is_refused(tmp_path: Path) -> None:
     lines = [{"length": 70, "slot": "a", "adapter": "r8"}, {"length": 70, "slot": "a", "adapter": "r16"}]
     result = run(written(tmp_path, lines), "--budget", "1GiB")
-    assert result.exit_code == 2 and "request 1: adapter 'r16' in slot 'a'" in result.stderr
+    assert result.exit_code == 2
+    assert "requests.jsonl:2: adapter: slot 'a' has 'r8' in an earlier request, got 'r16'" in result.stderr
+
+
+def test_an_inactive_request_may_name_another_adapter(tmp_path: Path) -> None:
+    lines = [{"length": 70, "slot": "a", "adapter": "r8"}, {"length": 70, "active": False, "slot": "a"}]
+    assert run(written(tmp_path, lines), "--budget", "1GiB").exit_code == 0
 
 
 @pytest.mark.parametrize("tokens", [NumpyTokens(), ArrayTokens()], ids=["numpy", "array"])

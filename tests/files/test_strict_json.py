@@ -154,5 +154,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
 
 
 def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as raised:
         write_text_atomically(tmp_path / "none" / "some.json", "text")
+
+    assert raised.value.filename == str(tmp_path / "none" / "some.json")

@@ -229,6 +229,7 @@ def test_a_cold_price_is_outputs_and_floor(law: str) -> None:
         (learned([a_reading(100, 1_001), a_reading(100, 1_000)]), a_wave(100, 0), "warm"),
         (learned([a_reading(100, 9_000), a_reading(100, 1_000)]), a_wave(50, 0), "warm_floor"),
         (learned([a_reading(100, 9_000), a_reading(100, 1_000)]), a_wave(50, 1_000), "warm_clamped"),
+        (learned([a_reading(100, 9_000), a_reading(100, 1_000)]), a_wave(50, 800), "warm_clamped"),  # equals the floor
     ],
 )
 def test_binding_terms(profile: Profile, wave: Wave, binding: str) -> None:
