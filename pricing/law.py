@@ -90,10 +90,9 @@ def all_readings_bytes(wave: Wave, profile: Profile, growth: int) -> int:
 
 
 def warm_rows(wave: Wave, floor_rows: int, sharing: Sharing, growth: int) -> int:
-    """Rows of the warm term: a wave smaller than every warm wave is priced as if it were that large (INV-6).
+    """Rows of the warm term: at least those of the smallest warm wave, however few the wave itself has (INV-6).
 
-    That is sound where memory is a fixed cost plus a rate (assumption AFFINE): the smallest warm wave's rate already
-    carries its share of the fixed cost.
+    Sound by assumption AFFINE: the rate of the smallest warm wave already carries that wave's share of the fixed cost.
     """
     return maximum(floor_rows, sharing_rows(wave.packed_rows, wave.logical_rows, sharing, growth))
 
