@@ -31,8 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--law", default="warm", choices=[*LAWS])
-    parser.add_argument("--prompts", type=int, default=14)
-    parser.add_argument("--memory-mib", type=int, default=128, help="size of the device that a CPU stands for")
+    parser.add_argument("--prompts", type=int, default=10)
+    parser.add_argument("--memory-mib", type=int, default=120, help="size of the device that a CPU stands for")
     parser.add_argument("--profiles", type=Path, help="keep the profiles in this file (default: a temporary one)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
