@@ -436,11 +436,12 @@ class _Judge:
 
     def _may_probe(self, probe: ProbeTest, over_budget: bool) -> bool:
         """Whether the learned term alone refuses, and is too young to: one tiny first wave must never make every later
-        one unrunnable. O, F and the cold transient must fit."""
+        one unrunnable. O, F and the cold transient must fit. Over budget a signature is probed once; beyond trust
+        growth alone as often as a wave is, for nothing else could teach the profile more rows."""
         regime = self._regime(1)
-        if not regime.learned or probe.had_probe:
+        if not regime.learned:
             return False
-        if over_budget and regime.profile.complete_readings > 1:
+        if over_budget and (probe.had_probe or regime.profile.complete_readings > 1):
             return False
         return fits(required_bytes(probe.cold, Profile(), self._law, self._safety), self._available_bytes)
 

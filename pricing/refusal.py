@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pricing.budget import fits
 from pricing.law import Law, Price, required_bytes
 from pricing.profile import Profile
-from pricing.quantities import GIB, MIB
+from pricing.quantities import GIB, MIB, TRUST_GROWTH, ceil_div
 from pricing.split import RungTried
 from pricing.wave import Wave
 
@@ -75,6 +75,11 @@ class Refusal:
         return parts
 
     def _tried(self) -> list[str]:
+        if self._is_beyond_trust:
+            return [
+                f"  the price fits, but the rows are more than {TRUST_GROWTH} times the most ever seen, and what a "
+                "cold start needs (outputs, floor and its transient) does not fit"
+            ]
         if not self.rungs:
             return ["  a single request cannot be split"]
         lines = ["  no feasible split found; tried:"]
@@ -89,7 +94,13 @@ class Refusal:
                 )
         return lines
 
+    @property
+    def _is_beyond_trust(self) -> bool:
+        return fits(self.price.required_bytes, self.available_bytes)
+
     def _remedy(self) -> str:
+        if self._is_beyond_trust:
+            return f"  would run once a wave of {ceil_div(self.wave.packed_rows, TRUST_GROWTH):,} packed rows was seen"
         if self.rows_that_fit == 0:
             return f"  would fit with {_gib(self.shortfall_bytes)} more; no wave of this kind fits the budget as it is"
         return (

@@ -200,7 +200,9 @@ def _may_probe(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> boo
         if record.refusal is not None or record.verdict == Verdict.PROBE:
             raise IncompleteRecordError("probe")
         return False
-    return not record.probe.had_probe and fits(pricer.required_bytes(record.probe.cold), record.available_bytes)
+    if over_budget and record.probe.had_probe:
+        return False
+    return fits(pricer.required_bytes(record.probe.cold), record.available_bytes)
 
 
 def _handoff(record: DecisionRecord) -> HandoffFacts | None:

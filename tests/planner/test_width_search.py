@@ -15,8 +15,9 @@ from pricing.errors import QuantityError
 from pricing.law import Law, price, required_bytes
 from pricing.laws import LAWS
 from pricing.plan import Setting, Verdict, WavePlan, plan_batch, plan_wave
-from pricing.profile import Profile
+from pricing.profile import Profile, observe
 from pricing.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
+from pricing.reading import Reading
 from pricing.requests import NO_RECOMPUTE, RecomputeMode
 from tests.planner.naive import (
     grpo,
@@ -277,6 +278,33 @@ def test_a_signature_is_probed_once() -> None:
     signature = only_signature(batch, Setting())
     plan = plan_wave(batch, profiles={signature: seed_only}, available_bytes=GIB, probed={signature})
     assert plan.verdict is Verdict.REFUSE
+
+
+def whole_wave(rows: int, bytes_per_row: int) -> Reading:
+    return Reading(
+        packed_rows=rows, logical_rows=rows, grad_segments=1, output_bytes=0, peak_delta_bytes=rows * bytes_per_row
+    )
+
+
+def test_every_narrowest_wave_beyond_trust_that_fits_is_probed() -> None:
+    """27, then 300, then 4,096 rows: each more than 8 times all before it, and the device all but empty."""
+    profile = learned(rows=27, bytes_per_row=1_000, waves=2)
+    for rows in (300, 4_096, 40_000):
+        batch = one_request(rows)
+        signature = only_signature(batch, Setting())
+        plan = plan_wave(batch, profiles={signature: profile}, available_bytes=GIB, probed={signature})
+        assert (plan.verdict, plan.tried[0].trusted) == (Verdict.PROBE, False)
+        assert plan.probe is not None and plan.probe.had_probe
+        profile = observe(profile, whole_wave(rows, bytes_per_row=1_000))
+
+
+def test_a_refusal_beyond_trust_says_so() -> None:
+    setting = Setting(floor_bytes=lambda shape, cold: GIB if cold else 0)
+    refusal = narrow(400, learned(rows=49, bytes_per_row=1_000), GIB // 2, setting).refusal
+    assert refusal is not None and refusal.shortfall_bytes == 0
+    assert "the price fits, but the rows are more than 8 times the most ever seen" in str(refusal)
+    assert "would run once a wave of 50 packed rows was seen" in str(refusal)
+    assert "cannot be split" not in str(refusal) and "0.00 MiB more" not in str(refusal)
 
 
 def test_a_narrowest_wave_beyond_trust_that_fits_runs_alone() -> None:
