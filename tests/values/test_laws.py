@@ -234,3 +234,10 @@ def test_a_cold_price_is_outputs_and_floor(law: str) -> None:
 )
 def test_binding_terms(profile: Profile, wave: Wave, binding: str) -> None:
     assert price(wave, profile).binding_term == binding
+
+
+def test_of_equal_sharing_ratios_the_pair_with_fewer_packed_rows_is_kept() -> None:
+    smaller, larger = a_reading(100, 100_000, logical_rows=400), a_reading(200, 100_000, logical_rows=800)
+    for readings in ([smaller, larger], [larger, smaller]):
+        profile = learned([a_reading(50, 1_000), *readings])
+        assert profile.sharing == profile.warm_sharing == Sharing(logical_rows=400, packed_rows=100)
