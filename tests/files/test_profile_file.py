@@ -87,7 +87,7 @@ def test_a_file_of_one_and_a_file_of_several(tmp_path: Path) -> None:
     assert load_profiles(one).environment == {"device": "cpu"}
     assert load_profile(several, signature().digest[:6]) == PROFILE
     assert load_profile(several, selective.digest) == Profile()
-    for asked in (None, "zz", ""):
+    for asked in (None, "zz", "", signature().digest[1:]):
         with pytest.raises(ProfileError, match=signature().digest):
             load_profile(several, asked)
 
@@ -167,7 +167,14 @@ def test_what_every_file_has_must_be_there(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("format", "other"), ("schema_version", 2), ("schema_version", 1.0), ("extra", 1), ("profiles", {})],
+    [
+        ("format", "other"),
+        ("schema_version", 2),
+        ("schema_version", 0),
+        ("schema_version", 1.0),
+        ("extra", 1),
+        ("profiles", {}),
+    ],
 )
 def test_a_file_of_another_kind_or_version_is_refused(name: str, value: object, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=name):
