@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -140,9 +141,16 @@ def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -
 
 def test_a_file_is_on_the_disk_before_it_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("fsync"), fsync(descriptor)))
-    monkeypatch.setattr(os, "replace", lambda source, target: (done.append("replace"), replace(source, target)))
+
+    def noted(name: str, act: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object) -> None:
+            done.append(name)
+            act(*arguments)
+
+        return call
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
     write_text_atomically(tmp_path / "some.json", "text")
 
     assert done == ["fsync", "replace", "fsync"]
