@@ -127,6 +127,8 @@ def required_bytes_array(
 
 
 def _column(field: str, values: Any) -> Int64:
+    if isinstance(values, (list, tuple)) and bool in set(map(type, values)):
+        raise QuantityError(field, values, "must be integers, not true or false")  # numpy would count True as 1
     column = numpy.atleast_1d(numpy.asarray(values))
     if column.ndim != 1:
         raise QuantityError(field, column.shape, "must have one dimension")

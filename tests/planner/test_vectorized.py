@@ -208,6 +208,7 @@ def test_a_law_without_a_twin_is_priced_by_the_scalar_code() -> None:
         ("packed_rows", [-1]),
         ("logical_rows", [1.5]),
         ("grad_segments", [True]),
+        ("logical_rows", [5, True]),
         ("output_bytes", [1 << 63]),
         ("floor_bytes", [[1]]),
         ("packed_rows", ["1"]),
