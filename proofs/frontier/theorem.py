@@ -265,7 +265,7 @@ def a_bound_that_reaches_the_knee_covers_every_reading(t: Given) -> None:
     Of the bound only its values times Pi at the reading's rows, at the knee and beyond it take part.
     """
     cover, unit, rows, reading = a_cover(t), t.integer("Pi", 1), t.integer("rows", 1), t.integer("reading", 1)
-    at, at_knee, beyond = (t.integer(f"U*Pi {where}", 0) for where in ("at the rows", "at the knee", "beyond it"))
+    at, at_knee, beyond = (t.integer(f"scaled_{where}", 0) for where in ("at_the_rows", "at_the_knee", "beyond_it"))
     knee = knee_rows(cover)
     t.assume(reading <= cover.compute_bytes)
     t.assume(reading <= cover.bytes_per_row * rows)
@@ -468,8 +468,10 @@ def a_bound_dropped_for_larger_waves_is_nowhere_below_the_one_that_stays(t: Give
 @theorem("INV-1")
 def the_minimum_over_one_more_bound_keeps_what_every_bound_keeps(t: Given) -> None:
     """The induction step over bounds: monotone, covering and bounding survive a minimum."""
-    least, least_of_larger, value, value_of_larger = (t.integer(name) for name in ("m", "m'", "u", "u'"))
-    covered, peak = t.integer("c"), t.integer("peak")
+    least, least_of_larger, value, value_of_larger = (
+        t.integer(name) for name in ("least", "least_of_larger", "value", "value_of_larger")
+    )
+    covered, peak = t.integer("covered"), t.integer("peak")
     t.assume(least <= least_of_larger)
     t.assume(value <= value_of_larger)
     t.prove(minimum(least, value) <= minimum(least_of_larger, value_of_larger), "never falls as a wave grows")
