@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from pricing import vectorized
 from pricing.errors import QuantityError, WaveError
-from pricing.law import Law, required_bytes
+from pricing.law import WARM, Law, required_bytes
 from pricing.laws import LAWS
 from pricing.profile import Profile, observe
 from pricing.quantities import DEFAULT_SAFETY, MAX_QUANTITY, Safety
-from pricing.reading import Reading
+from pricing.reading import Reading, ReadingKind
 from pricing.requests import Workload
 from pricing.testing import reachable_profiles, safeties, workloads
 from pricing.vectorized import BLOCK_CANDIDATES, required_bytes_array
@@ -160,6 +160,34 @@ def test_many_blocks_of_candidates_by_a_rich_profile(law: Law) -> None:
     )
     columns = {name: values.tolist() for name, values in arguments.items()}
     assert priced.tolist() == scalar_prices(columns, TRAINING, profile, law, DEFAULT_SAFETY, 4_292_608)
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+def test_the_warm_fit_reaches_by_its_own_sharing(law: Law) -> None:
+    """An incomplete reading of sharing 50 stretches the all-readings term, not the warm one."""
+    whole: dict[str, Any] = {"packed_rows": 100, "logical_rows": 100, "grad_segments": 1, "output_bytes": 0}
+    profile = observe(Profile(), Reading(**whole, peak_delta_bytes=2_000_000))
+    profile = observe(profile, Reading(**whole, peak_delta_bytes=100_000))
+    shared = Reading(**(whole | {"logical_rows": 5_000}), peak_delta_bytes=100_000, kind=ReadingKind.SPLIT_CHILD)
+    check_equal(one_candidate(100, 8_000), TRAINING, observe(profile, shared), law, DEFAULT_SAFETY, 0)
+    if law is WARM:
+        assert scalar_prices(one_candidate(100, 8_000), TRAINING, observe(profile, shared), law, DEFAULT_SAFETY, 0) == [
+            11 * (1_000 * 1_000 + 6_144 * 8_000) // 10
+        ]
+
+
+def one_candidate(packed_rows: int, logical_rows: int, output_bytes: int = 0) -> dict[str, list[int]]:
+    values = (packed_rows, logical_rows, 1, output_bytes, 0)
+    return dict(zip(QUANTITIES, ([value] for value in values), strict=True))
+
+
+@pytest.mark.parametrize("safety", ["11/10", "51/50", "1001/1000", "9223372036854775807/4611686018427387904"])
+def test_rounding_up_does_not_wrap_where_the_product_still_fits(safety: str) -> None:
+    """Beside the last product that fits int64 there is no room for the denominator that a ceiling adds."""
+    sigma = Safety.parse(safety)
+    last = MAX_QUANTITY // sigma.numerator
+    for output in (last - 1, last, last + 1, max(0, (MAX_QUANTITY - sigma.denominator + 1) // sigma.numerator)):
+        check_equal(one_candidate(1, 1, output), TRAINING, Profile(), WARM, sigma, 0)
 
 
 def test_ints_broadcast_and_empty_input_is_empty() -> None:
