@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_every_subject_of_the_proofs_has_a_theorem() -> None:
     theorems = traceability.proof_targets()["theorems"]
     probes = traceability.proof_targets()["probes"]
     assert [law for law in (*INVARIANTS, *traceability.BEYOND) if not theorems.get(law) and not probes.get(law)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_theorems_and_tests_that_are_named_exist(document: Path) -> None:
+    """Names of four words and more in code quotes: sentences, as theorems and tests have, with nothing to link to."""
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+){3,})`", document.read_text()))
+    assert {name for name in named if not re.search(rf"\b{name}\b", python_source())} == set()
+
+
+@cache
+def python_source() -> str:
+    folders = ("pricing", "adapters", "proofs", "tests", "spec", "benchmarks")
+    return "".join(path.read_text() for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
