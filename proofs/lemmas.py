@@ -6,14 +6,17 @@ finding again, inside a larger formula, what was shown once by itself.
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 from pricing.law import sharing_rows
-from pricing.quantities import Sharing, ceil_div, is_more_sharing, with_safety
+from pricing.profile import Profile
+from pricing.quantities import UNSHARED, Sharing, ceil_div, is_more_sharing, more_sharing, with_safety
+from pricing.reading import Reading
 from proofs.solver.kernel import shipped
 from proofs.solver.proof import Call, Given, lemma
-from proofs.solver.run import same
-from proofs.solver.symbolic import implies
+from proofs.solver.run import forge, same
+from proofs.solver.symbolic import implies, negation
 
 
 def _products(left: Call, right: Call) -> tuple[Any, ...] | None:
@@ -222,9 +225,54 @@ def what_less_sharing_reaches_more_sharing_reaches(
     t.prove(logical * more.packed_rows <= more_reach)
 
 
+@lemma()
+def keeping_the_greater_sharing_keeps_the_order_of_two(
+    t: Given, lesser: Sharing, greater: Sharing, logical: int, packed: int
+) -> None:
+    """Where `lesser` is not above `greater`, it is not so after a reading raised both, or the greater alone."""
+    for sharing in (lesser, greater):
+        t.assume(1 <= sharing.packed_rows)
+        t.assume(sharing.packed_rows <= sharing.logical_rows)
+    t.assume(packed >= 1)
+    t.assume(negation(is_more_sharing(lesser.logical_rows, lesser.packed_rows, greater)))
+    raised, both_raised = more_sharing(greater, logical, packed), more_sharing(lesser, logical, packed)
+    reading = forge(Sharing, logical_rows=logical, packed_rows=packed)
+    t.use(the_greater_of_sharings_is_transitive, lesser.logical_rows, lesser.packed_rows, reading, greater)
+    t.prove(negation(is_more_sharing(lesser.logical_rows, lesser.packed_rows, raised)))
+    t.prove(negation(is_more_sharing(both_raised.logical_rows, both_raised.packed_rows, raised)))
+
+
+@lemma()
+def the_kept_sharing_does_not_depend_on_the_order_of_two_readings(
+    t: Given, known: Sharing, logical: int, packed: int, other_logical: int, other_packed: int
+) -> None:
+    t.assume(1 <= known.packed_rows)
+    t.assume(known.packed_rows <= known.logical_rows)
+    t.assume(packed >= 1)
+    t.assume(other_packed >= 1)
+    first = forge(Sharing, logical_rows=logical, packed_rows=packed)
+    second = forge(Sharing, logical_rows=other_logical, packed_rows=other_packed)
+    for one, two, three in permutations((known, first, second)):
+        t.use(the_greater_of_sharings_is_transitive, one.logical_rows, one.packed_rows, two, three)
+    one = more_sharing(more_sharing(known, logical, packed), other_logical, other_packed)
+    other = more_sharing(more_sharing(known, other_logical, other_packed), logical, packed)
+    t.prove(one.logical_rows == other.logical_rows)
+    t.prove(one.packed_rows == other.packed_rows)
+
+
 MONOTONE = (
     a_product_never_falls_as_a_factor_grows,
     shared_rows_never_fall_as_a_wave_grows,
     the_safety_factor_never_falls_as_bytes_grow,
 )
 """What the monotone theorems are told."""
+
+
+def tell_sharing(t: Given, profile: Profile, *readings: Reading) -> None:
+    """Hints, before `profile` observes these readings: the sharings it keeps stay in order."""
+    warm = profile.warm_sharing or UNSHARED
+    for reading in readings:
+        rows = reading.logical_rows, reading.packed_rows
+        for lesser in (warm, UNSHARED):
+            for greater in (profile.sharing, warm):
+                t.use(keeping_the_greater_sharing_keeps_the_order_of_two, lesser, greater, *rows)

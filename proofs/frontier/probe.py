@@ -28,7 +28,7 @@ def a_charge_that_scales_with_the_evidence_never_falls(t: Given) -> None:
     t.prove(at <= beside)
 
 
-@refuted("SCALE")
+@refuted("frontier")
 def scaling_alone_needs_no_charge(t: Given) -> None:
     """Logical rows beyond the reading's sharing may cost their charge: a machine at that charge is above c * P / Pi."""
     anchor, (rows, logical, _) = an_anchor(t), a_wave(t)
@@ -67,7 +67,7 @@ def covering_readings_as_whole_points_covers_their_join(t: Given) -> None:
     t.prove(price >= other.compute_bytes)
 
 
-@refuted("SCALE")
+@refuted("frontier")
 def the_least_rows_of_another_band_would_do(t: Given) -> None:
     """A bound with fewer rows and the compute of a larger reading is sound; one with more rows is not."""
     anchor, (rows, logical, segments), more = an_anchor(t), a_wave(t), t.integer("more", 1)

@@ -360,7 +360,7 @@ def a_lifted_bound_is_a_bound(t: Given) -> None:
     t.prove(contracts.is_bound(raised(bound, bound.compute_bytes + extra)))
 
 
-@theorem("SCALE", lemmas=ROUNDING, merging=(affordable_bytes,))
+@theorem("frontier", lemmas=ROUNDING, merging=(affordable_bytes,))
 def a_peak_within_every_scaling_of_a_reading_is_within_its_bound(t: Given) -> None:
     """Duality. SCALE, HEAD and SEGMENT say of a peak at (P, L, S), for every t >= max(1, P / Pi), that it is at most
 

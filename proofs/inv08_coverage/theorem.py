@@ -15,6 +15,7 @@ from pricing.wave import Wave
 from proofs.lemmas import (
     MONOTONE,
     rounding_up_is_the_least_integer_above,
+    tell_sharing,
     the_safety_factor_never_shrinks,
 )
 from proofs.solver.proof import Given, theorem
@@ -41,7 +42,8 @@ def wave_of(t: Given, reading: Reading) -> Wave:
 
 @theorem("INV-8", lemmas=COVERING)
 def the_all_readings_term_covers_a_reading_at_once(t: Given) -> None:
-    before, reading = t.profile(), t.reading()
+    before, reading = t.profile(retained=False), t.reading(retained=False)
+    tell_sharing(t, before, reading)
     t.holds(contracts.all_readings_term_covers, before, reading, (), wave_of(t, reading))
 
 
@@ -51,15 +53,17 @@ def the_all_readings_term_still_covers_after_any_further_reading(t: Given) -> No
     profile, other, wave = t.profile(retained=False), t.reading("other", retained=False), t.wave()
     growth, covered = t.integer("growth", 1), t.integer("covered", 0)
     t.assume(wave.packed_rows >= 1)
+    tell_sharing(t, profile, other)
     t.assume(covered <= profile.peak_bytes_per_row * wave.packed_rows)
     t.prove(covered <= all_readings_bytes(wave, observe(profile, other), growth))
 
 
 @theorem("INV-8", lemmas=COVERING)
 def a_reading_after_the_seed_is_remembered_by_the_profile_it_makes(t: Given) -> None:
-    profile, reading = t.profile(), t.reading()
+    profile, reading = t.profile(retained=False), t.reading(retained=False)
     t.assume(profile.complete_readings >= 1)
     t.assume(reading.packed_rows >= 1)
+    tell_sharing(t, profile, reading)
     t.prove(is_remembered(observe(profile, reading), reading))
 
 
@@ -69,6 +73,7 @@ def a_remembered_reading_is_still_remembered_after_any_other(t: Given) -> None:
     t.assume(reading.packed_rows >= 1)
     t.assume(is_remembered(profile, reading))
     t.assume(profile.complete_readings >= 1)
+    tell_sharing(t, profile, other)
     after = observe(profile, other)
     t.prove(is_remembered(after, reading))
     t.prove(after.complete_readings >= 1, "and the seed stays seen")
@@ -84,11 +89,12 @@ def a_remembered_reading_is_covered_by_every_law_s_price(t: Given) -> None:
     t.prove(price >= reading.output_bytes + reading.compute_bytes)
 
 
-@theorem("INV-8", lemmas=COVERING)
+@theorem("INV-8", lemmas=COVERING, slow=True)
 def the_warm_price_covers_a_reading_after_the_seed_at_once(t: Given) -> None:
     before, reading = t.profile(retained=False), t.reading(retained=False)
     workload = t.workload(t.choose(True, False))
     state = t.integer("segment_state", 0)
+    tell_sharing(t, before, reading)
     t.holds(contracts.later_reading_stays_covered, before, reading, (), workload, WARM, t.safety(), state)
 
 
@@ -103,6 +109,7 @@ def the_seed_is_covered_until_a_warm_fit_is_there(t: Given) -> None:
     profile, reading = t.profile(retained=False), t.reading(complete=True, retained=False)
     t.assume(profile.complete_readings == 0)
     t.assume(reading.packed_rows >= 1)
+    tell_sharing(t, profile, reading)
     after, wave = observe(profile, reading), wave_of(t, reading)
     t.prove(all_readings_bytes(wave, after, TRUST_GROWTH) >= reading.compute_bytes, "the all-readings term")
     price = t.merged(required_bytes, wave, after, WARM, t.safety())

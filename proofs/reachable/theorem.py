@@ -10,6 +10,7 @@ from pricing import contracts
 from pricing.profile import Profile, broken_invariant, observe
 from pricing.quantities import MAX_QUANTITY
 from pricing.reading import Reading, ReadingKind
+from proofs.lemmas import tell_sharing
 from proofs.solver.proof import Given, theorem
 
 KINDS = [(kind, grads, closes) for kind in ReadingKind for grads in (True, False) for closes in (True, False)]
@@ -20,9 +21,11 @@ def the_empty_profile_is_reachable(t: Given) -> None:
     t.prove(broken_invariant(Profile()) is None)
 
 
-@theorem("reachable")
+@theorem("reachable", slow=True)
 def observing_keeps_profiles_reachable(t: Given) -> None:
-    t.holds(contracts.profile_stays_reachable, t.profile(), t.reading())
+    profile, reading = t.profile(), t.reading()
+    tell_sharing(t, profile, reading)
+    t.holds(contracts.profile_stays_reachable, profile, reading)
 
 
 @theorem("reachable", limit=MAX_QUANTITY)
@@ -31,10 +34,11 @@ def observing_never_raises_within_63_bits(t: Given) -> None:
     complete readings."""
     profile, reading = t.profile(), t.reading()
     t.assume(profile.complete_readings < MAX_QUANTITY)
+    tell_sharing(t, profile, reading)
     observe(profile, reading)
 
 
-@theorem("reachable")
+@theorem("reachable", slow=True)
 def of_a_reading_s_kind_only_its_completeness_counts(t: Given) -> None:
     """Two readings alike but for kind, grads and closing teach the same where both are complete or both are not. So the
     other theorems need one complete and one incomplete kind."""
@@ -53,6 +57,7 @@ def of_a_reading_s_kind_only_its_completeness_counts(t: Given) -> None:
             closes_wave=whole[2],
         )
     )
+    tell_sharing(t, profile, reading)
     t.prove(contracts.saw_the_whole_peak(reading) == reading.is_complete, "the table of kinds")
     one, other = observe(profile, reading), observe(profile, twin)
     t.prove(t.merged(rate_fields_are_equal, one, other))

@@ -111,6 +111,7 @@ class Run:
         self.limit = limit
         self.assumptions: list[Term] = []
         self._assumed: set[int] = set()
+        self._bounds: dict[int, int] = {}
         self.facts: list[Term] = []
         self._stated: set[int] = set()
         self.obligations: list[Obligation] = []
@@ -207,6 +208,10 @@ class Run:
         if not z3.is_true(condition):
             self.assumptions.append(condition)
             self._assumed.add(condition.get_id())
+            bound = _lower_bound(condition)
+            if bound is not None:
+                subject, least = bound
+                self._bounds[subject.get_id()] = max(least, self._bounds.get(subject.get_id(), least))
 
     def oblige(self, label: str, claim: Term, *, stated: bool = False) -> None:
         """Promise that `claim` holds on the present path (nothing to promise if the path says so literally).
@@ -283,6 +288,23 @@ class Run:
         if self._is_known(negative):
             self.effects += 1
             return False
+        by_bound = self._decided_by_bound(positive)
+        self.effects += by_bound is not None
+        return by_bound
+
+    def _decided_by_bound(self, condition: Term) -> bool | None:
+        """Whether `x >= c`, `x == c` or the negation of one follows from an assumption `x >= b` on the same term."""
+        if z3.is_not(condition):
+            inner = self._decided_by_bound(condition.arg(0))
+            return None if inner is None else not inner
+        bound = _lower_bound(condition)
+        if bound is not None:
+            subject, least = bound
+            known = self._bounds.get(subject.get_id())
+            return True if known is not None and known >= least else None
+        if z3.is_eq(condition) and z3.is_int_value(condition.arg(0)):
+            known = self._bounds.get(condition.arg(1).get_id())
+            return False if known is not None and known > condition.arg(0).as_long() else None
         return None
 
     def _is_known(self, condition: Term) -> bool:
@@ -301,6 +323,15 @@ def _simplified(condition: Term) -> tuple[Term, Term, bool | None]:
         literal = bool(z3.is_true(positive)) if z3.is_true(positive) or z3.is_false(positive) else None
         _SIMPLIFIED[key] = (condition, positive, negative, literal)
     return _SIMPLIFIED[key][1:]
+
+
+def _lower_bound(condition: Term) -> tuple[Term, int] | None:
+    """(x, c) of a simplified condition that says x >= c."""
+    if z3.is_ge(condition) and z3.is_int_value(condition.arg(1)):
+        return condition.arg(0), condition.arg(1).as_long()
+    if z3.is_le(condition) and z3.is_int_value(condition.arg(0)):
+        return condition.arg(1), condition.arg(0).as_long()
+    return None
 
 
 def explore(body: Callable[[Run], None], limit: int | None = None) -> Iterator[Run]:
