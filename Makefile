@@ -50,6 +50,7 @@ bench: $(ENVIRONMENT)
 	$(BIN)/pricing backtest $(TRACES) --skip 3 --order descending --json > benchmarks/results/backtest-descending.json
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
 	$(BIN)/python -m benchmarks.plan --output benchmarks/results/plan.json
+	$(BIN)/python -m benchmarks.frontier_price --output benchmarks/results/frontier_price.json
 	$(BIN)/python -m benchmarks.frontier_oracle --output benchmarks/results/frontier_oracle.json
 	$(BIN)/python -m spec.frontier_figures
 
