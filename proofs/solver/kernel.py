@@ -4,7 +4,7 @@ While a theorem runs, module globals are replaced in `pricing.*` and in the theo
 
 - Each function of `MERGED` by a wrapper that calls *the same shipped function* on all its paths and joins the results.
 - `require_count` and `require_integer`, which ask for Python's own `int`, by twins: their checks become obligations.
-- `ineligibility` by a stub that answers for every workload at once (`AnyWorkload`); the shipped one has its own theorem.
+- `ineligibility` by a stub that answers for every workload at once (`AnyWorkload`); the shipped one has a theorem.
 - The frontier law's evidence by a stand-in (`AnyEvidence`) that no other law may look into; it has its own theorems.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pricing import law, profile, quantities, reading, wave
+from pricing import bands, law, profile, quantities, reading, wave
 from pricing.law import Ineligible
 from proofs.solver.run import ProofError, Run, merge
 from proofs.solver.symbolic import InexactError, Integer
@@ -78,8 +78,8 @@ def on_symbolic_integers(run: Run, merging: Sequence[Callable[..., Any]] = ()) -
     for check, twin in ((quantities.require_count, _count_check), (quantities.require_integer, _integer_check)):
         replacements[id(check)] = twin(run, check)
     replacements[id(law.ineligibility)] = _ineligibility_of_any(law.ineligibility)
-    replacements[id(profile.observe_bands)] = _evidence_stub(profile.observe_bands)
-    replacements[id(profile.require_evidence)] = _evidence_check(profile.require_evidence)
+    replacements[id(bands.observe_bands)] = _evidence_stub(bands.observe_bands)
+    replacements[id(bands.require_evidence)] = _evidence_check(bands.require_evidence)
     replacements[id(profile._broken_frontier)] = _frontier_check(profile._broken_frontier)
     restored: list[tuple[dict[str, Any], str, Any]] = []
     for name, module in list(sys.modules.items()):
@@ -107,7 +107,8 @@ def _merged_wrapper(run: Run, function: Callable[..., Any]) -> Callable[..., Any
 def _count_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str, Any], None]:
     def require_count(field: str, value: Any) -> None:
         if not isinstance(value, Integer):
-            return shipped(field, value)
+            shipped(field, value)
+            return
         run.oblige(f"{field} is at least 0", value.term >= 0)
         if run.limit is not None:
             run.oblige(f"{field} is within the limit", value.term <= run.limit)
@@ -118,7 +119,8 @@ def _count_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str
 def _integer_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str, Any], None]:
     def require_integer(field: str, value: Any) -> None:
         if not isinstance(value, Integer):
-            return shipped(field, value)
+            shipped(field, value)
+            return
         if run.limit is not None:
             run.oblige(f"{field} is below the limit", value.term <= run.limit)
             run.oblige(f"{field} is above minus the limit", value.term >= -run.limit)

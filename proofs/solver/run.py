@@ -88,7 +88,7 @@ class _Frame:
 
     def untaken(self) -> list[list[int]]:
         return [
-            self.taken[:position] + [outcome]
+            [*self.taken[:position], outcome]
             for position in range(len(self.script), len(self.taken))
             for outcome in range(1, self.widths[position])
         ]
@@ -364,12 +364,13 @@ def explore(body: Callable[[Run], None], limit: int | None = None) -> Iterator[R
 def merge(run: Run, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Call a shipped function on all its own paths and join what they return.
 
-    Remembered for the rest of the run where the call promised nothing, defined nothing and used no path condition.
+    Remembered for the rest of the run where the call promised nothing, defined nothing and used no path condition; and
+    for a guard of an input, which was assumed to pass: asked of the same values again, it passes again.
     """
     key = (function, identity((*arguments, *keywords.values())))
     if key in run.memo:
         return run.memo[key]
-    effects = run.effects
+    effects, unconditional = run.effects, run.assuming and not any(frame.conditions for frame in run.frames[1:])
     paths = run.inner_paths(lambda: function(*arguments, **keywords))
     for path in paths:
         if path.error is not None:
@@ -379,7 +380,7 @@ def merge(run: Run, function: Callable[..., Any], arguments: tuple[Any, ...], ke
         raise paths[0].error or AssertionError("a path returns or raises")
     result = _joined(run, [(path.condition, path.value) for path in returned])
     run.log(Call(function, (*arguments, *keywords.values()), result))
-    if run.effects == effects:
+    if run.effects == effects or (unconditional and result is None):
         run.keep(arguments)
         run.memo[key] = result
     return result
@@ -422,7 +423,7 @@ def _conjunction(conditions: list[Term]) -> Term:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two values are the same term (or equal plain values), without forking."""
-    return identity(left) == identity(right)
+    return bool(identity(left) == identity(right))
 
 
 def identity(value: Any) -> Any:

@@ -88,7 +88,7 @@ class Truth:
     def __ne__(self, other: object) -> Truth:  # type: ignore[override]
         return Truth(self.term != truth_term(other))
 
-    __hash__ = _forbidden("a hash")  # type: ignore[assignment]
+    __hash__ = _forbidden("a hash")
 
     def __repr__(self) -> str:
         active_run().printed()
@@ -165,7 +165,7 @@ class Integer:
     __float__ = _forbidden("a float")
     __int__ = _forbidden("a machine value")
     __index__ = _forbidden("an index")
-    __hash__ = _forbidden("a hash")  # type: ignore[assignment]
+    __hash__ = _forbidden("a hash")
 
 
 def _product(left: Term, right: Term) -> Integer:
@@ -196,23 +196,26 @@ def truth_term(value: object) -> Term:
 # --- connectives that read the same on bools and on Truths, and never fork -------------------------------------------
 
 
-def both(*claims: Truth | bool) -> Truth | bool:
-    """Conjunction."""
-    if any(isinstance(claim, Truth) for claim in claims):
-        return Truth(z3.And(*(truth_term(claim) for claim in claims)))
-    return all(claims)
+def both(*claims: bool) -> bool:
+    """Conjunction. (Typed for ints, as the theorems are; a `Truth` goes in and comes out where values are symbolic.)"""
+    joined: Any = all(claims) if not _any_symbolic(claims) else Truth(z3.And(*map(truth_term, claims)))
+    return joined  # type: ignore[no-any-return]
 
 
-def either(*claims: Truth | bool) -> Truth | bool:
+def either(*claims: bool) -> bool:
     """Disjunction."""
-    if any(isinstance(claim, Truth) for claim in claims):
-        return Truth(z3.Or(*(truth_term(claim) for claim in claims)))
-    return any(claims)
+    joined: Any = any(claims) if not _any_symbolic(claims) else Truth(z3.Or(*map(truth_term, claims)))
+    return joined  # type: ignore[no-any-return]
 
 
-def negation(claim: Truth | bool) -> Truth | bool:
-    return ~claim if isinstance(claim, Truth) else not claim
+def negation(claim: bool) -> bool:
+    opposite: Any = ~claim if isinstance(claim, Truth) else not claim
+    return opposite  # type: ignore[no-any-return]
 
 
-def implies(premise: Truth | bool, conclusion: Truth | bool) -> Truth | bool:
+def implies(premise: bool, conclusion: bool) -> bool:
     return either(negation(premise), conclusion)
+
+
+def _any_symbolic(claims: tuple[object, ...]) -> bool:
+    return any(isinstance(claim, Truth) for claim in claims)
