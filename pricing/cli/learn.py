@@ -35,18 +35,25 @@ def command(readings: tuple[str, ...], output: str, onto: str | None, as_json: b
     """
     known = ProfileFile(profiles={}) if onto is None else load_profiles(onto)
     profiles: dict[Signature | None, Profile] = dict(known.profiles)
-    count = 0
+    count = ignored = 0
     for path in readings:
         for signed in read_readings(path):
             profiles[signed.signature] = observe(profiles.get(signed.signature, Profile()), signed.reading)
             count += 1
+            ignored += signed.reading.packed_rows == 0
     save_profiles(output, ProfileFile(profiles=profiles, environment=known.environment))
     if as_json:
         emit_json({"output": output, "readings": count, "profiles": [_entry(*entry) for entry in profiles.items()]})
         return
-    click.echo(f"{output}: {count:,} readings learned, {len(profiles):,} profile{'s' if len(profiles) > 1 else ''}")
+    left_out = f" ({ignored:,} more of no rows: they teach nothing)" if ignored else ""
+    learned = f"{_counted(count - ignored, 'reading')} learned{left_out}"
+    click.echo(f"{output}: {learned}, {_counted(len(profiles), 'profile')}")
     for signature, profile in profiles.items():
         click.echo(_line(signature, profile))
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _line(signature: Signature | None, profile: Profile) -> str:

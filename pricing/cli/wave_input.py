@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import click
 
 from pricing.cli.options import BYTES, COUNT
 from pricing.errors import FileFormatError
-from pricing.requests import SINGLE_TARGET, RecomputeMode, Workload
+from pricing.requests import INACTIVE, SINGLE_TARGET, RecomputeMode, Workload
 from pricing.strict_json import Fields, parse_json, read_json_file
 from pricing.wave import Wave
 
@@ -89,6 +91,9 @@ def wave_from_json(fields: Fields) -> Wave:
     if grads not in GRAD_MODES:
         raise fields.error("grads", f"must be one of {', '.join(GRAD_MODES)}", grads)
     mixes = fields.texts("request_mixes") if fields.has("request_mixes") else (SINGLE_TARGET,)
+    for mix in mixes:
+        if not is_mix_key(mix):
+            raise fields.error("request_mixes", f'must be mix keys such as "{SINGLE_TARGET}" or "topk:8+logits"', mix)
     recompute = _recompute_mode(fields)
     fields.finish()
     return fields.build(
@@ -102,6 +107,16 @@ def wave_from_json(fields: Fields) -> Wave:
             ),
         )
     )
+
+
+_MIX_PARTS: Final = (r"target:(single|\(\d+(, \d+)*,?\))", r"topk:\d+", "logits", "hidden", "routes")
+
+
+def is_mix_key(text: str) -> bool:
+    """Whether `mix_key` could have made this: a slip of the pen would quietly be priced by another rule."""
+    parts = text.split("+")
+    places = [next((at for at, part in enumerate(_MIX_PARTS) if re.fullmatch(part, word)), -1) for word in parts]
+    return text == INACTIVE or (places[0] >= 0 and all(left < right for left, right in pairwise(places)))
 
 
 def _recompute_mode(fields: Fields) -> RecomputeMode:

@@ -114,6 +114,9 @@ def test_bad_use_is_refused_in_words(arguments: tuple[str, ...], said: str) -> N
         ('{"packed_rows": 1, "packed_rows": 1, "logical_rows": 1}', "packed_rows: stands there twice"),
         ('{"packed_rows": 1, "logical_rows": 1, "grads": "some"}', "grads: must be one of all, none, mixed"),
         ('{"packed_rows": 1, "logical_rows": 1, "request_mixes": "logits"}', "request_mixes: must be a list"),
+        ('{"packed_rows": 1, "logical_rows": 1, "request_mixes": ["target:singel"]}', "got 'target:singel'"),
+        ('{"packed_rows": 1, "logical_rows": 1, "request_mixes": ["logits+topk:8"]}', "got 'logits+topk:8'"),
+        ('{"packed_rows": 1, "logical_rows": 1, "request_mixes": ["logits+logits"]}', "got 'logits+logits'"),
     ],
 )
 def test_a_bad_wave_file_is_refused(text: str, said: str, tmp_path: Path) -> None:

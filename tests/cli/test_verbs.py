@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from pricing import LAWS, Profile, required_bytes, retained_bytes
 from pricing.backtest import backtest
 from pricing.cli import VERBS
 from pricing.cli.app import pricing
+from pricing.cli.wave_input import is_mix_key
 from pricing.profile_file import load_profile, load_profiles
+from pricing.requests import RequestSpec, mix_key
 from pricing.trace import read_trace
 from tests.making import a_wave
 
@@ -64,6 +67,25 @@ def test_learn_in_two_steps_equals_learn_in_one(profile_path: str, tmp_path: Pat
 
     whole = Path(profile_path).read_text()
     assert (tmp_path / "b.json").read_text() == (tmp_path / "c.json").read_text() == whole
+
+
+def test_learn_says_which_readings_teach_nothing(tmp_path: Path) -> None:
+    counts = {"logical_rows": 0, "grad_segments": 0, "output_bytes": 0, "peak_delta_bytes": 1_000}
+    readings = tmp_path / "readings.jsonl"
+    readings.write_text("\n".join(json.dumps(counts | {"packed_rows": rows}) for rows in (0, 10)))
+    said = done("learn", str(readings), "-o", str(tmp_path / "profile.json")).stdout
+
+    assert "1 reading learned (1 more of no rows: they teach nothing), 1 profile" in said
+
+
+@pytest.mark.parametrize("target", [None, (7,), (7, 4), (7, 4, 5)], ids=str)
+def test_every_mix_key_can_be_given(target: tuple[int, ...] | None) -> None:
+    for top_k, flags in itertools.product((None, 0, 8), itertools.product((False, True), repeat=3)):
+        logits, hidden, routes = flags
+        asked = RequestSpec(
+            input_shape=(7,), target_shape=target, top_k=top_k, logits=logits, hidden_states=hidden, routes=routes
+        )
+        assert is_mix_key(mix_key(asked))
 
 
 def test_learn_keeps_signatures_apart(tmp_path: Path) -> None:
