@@ -17,7 +17,7 @@ from pricing.law import Law, required_bytes, retained_bytes
 from pricing.laws import LAWS
 from pricing.plan import Setting, Verdict, plan_wave
 from pricing.profile import Profile
-from pricing.quantities import DEFAULT_SAFETY
+from pricing.quantities import DEFAULT_SAFETY, ceil_div
 from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
 from pricing.split import Ladder, RungBounds, rung_sizes, split_key
 from pricing.testing import reachable_profiles
@@ -80,6 +80,19 @@ def test_pruning_never_discards_a_rung_that_fits(items: Items, profile: Profile,
             children = [ladder.child(part) for part in parts]
             retained = sum(child.retained_bytes for child in children)
             assert bound <= retained + max(child.required_bytes - child.retained_bytes for child in children)
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_pruning_knows_that_a_rank_holds_a_part_of_the_rows(ranks: int, law: Law) -> None:
+    setting = Setting(rank_rows=lambda shape, requests: ceil_div(shape.packed_rows, ranks))
+    batch = Batch([[request for item in grpo(2, 4, 300, 100).items for request in item]])
+    ladder = ladder_of(batch, learned(rows=1_000, bytes_per_row=9_000), setting, law)
+    bounds = RungBounds(ladder)
+    for subforwards in range(2, 9):
+        bound = bounds.lower_bound_bytes(subforwards)
+        cost = ladder.rung(subforwards, 0).cost_bytes
+        assert cost is not None and bound <= cost
 
 
 @given(items=training_items, profile=ladder_profiles, setting=ladder_settings, law=laws, budget=st.integers(0, 10**7))
