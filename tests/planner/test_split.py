@@ -86,8 +86,8 @@ def test_pruning_never_discards_a_rung_that_fits(items: Items, profile: Profile,
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_pruning_knows_that_a_rank_holds_a_part_of_the_rows(ranks: int, law: Law) -> None:
     setting = Setting(rank_rows=lambda shape, requests: ceil_div(shape.packed_rows, ranks))
-    batch = Batch([[request for item in grpo(2, 4, 300, 100).items for request in item]])
-    ladder = ladder_of(batch, learned(rows=1_000, bytes_per_row=9_000), setting, law)
+    batch = Batch([[request for item in grpo(8, 1, 300, 100).items for request in item]])
+    ladder = ladder_of(batch, learned(rows=1_000, bytes_per_row=90_000), setting, law)
     bounds = RungBounds(ladder)
     for subforwards in range(2, 9):
         bound = bounds.lower_bound_bytes(subforwards)
