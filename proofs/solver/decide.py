@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,9 @@ from dataclasses import dataclass, replace
 import z3
 
 from proofs.solver.run import Obligation
+
+
+_FRESH = re.compile(r"\b(joined|quotient)!\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,14 @@ def core(obligation: Obligation, timeout_s: float) -> Obligation:
 
 
 def smt2(obligation: Obligation) -> str:
-    """The obligation as an SMT-LIB script whose answer must be `unsat`."""
+    """The obligation as an SMT-LIB script whose answer must be `unsat`.
+
+    Fresh variables are numbered in order of appearance, so that equal questions have equal texts.
+    """
     text: str = _solver(obligation, 0).to_smt2()
-    return "(set-logic ALL)\n" + text
+    numbers: dict[str, str] = {}
+    body = _FRESH.sub(lambda found: numbers.setdefault(found[0], f"{found[1]}!{len(numbers)}"), text)
+    return "(set-logic ALL)\n" + body
 
 
 def _solver(obligation: Obligation, timeout_s: float) -> z3.Solver:

@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import TracebackType
 
 from proofs.solver.decide import Verdict
@@ -24,6 +25,7 @@ class SecondOpinion:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[str] | None = None
+        self._decided: dict[str, Verdict] = {}
 
     def __enter__(self) -> SecondOpinion:
         return self
@@ -35,6 +37,8 @@ class SecondOpinion:
 
     def decide(self, script: str, timeout_s: float) -> Verdict:
         """cvc5's verdict: "proven" for unsat, "refuted" for sat, "unknown" for neither, a time-out or a crash."""
+        if script in self._decided:
+            return self._decided[script]
         child = self._running()
         assert child.stdin is not None and child.stdout is not None, "the child has pipes"
         began = time.perf_counter()
@@ -45,7 +49,10 @@ class SecondOpinion:
         seconds = time.perf_counter() - began
         if not answer:
             self._kill()
-        return Verdict({"unsat": "proven", "sat": "refuted"}.get(answer, "unknown"), seconds)
+        verdict = Verdict({"unsat": "proven", "sat": "refuted"}.get(answer, "unknown"), seconds)
+        if verdict.outcome != "unknown":  # the same question is often asked by several theorems
+            self._decided[script] = replace(verdict, seconds=0.0)
+        return verdict
 
     def _running(self) -> subprocess.Popen[str]:
         if self._child is None or self._child.poll() is not None:
