@@ -117,13 +117,17 @@ class FrontierEvidence:
 
 NO_EVIDENCE: Final = FrontierEvidence()
 
+SOUND: Final = "sound"
+"""Key of `derived` for evidence that was checked, or was made by `observe_bands` of such evidence: joins keep what the
+check asks for (`proofs/frontier`), so a reading costs no look at every band."""
+
 
 def observe_bands(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) -> FrontierEvidence:
     """The evidence after one more reading. Readings before the seed, and the seed itself, stay out."""
     if not seed_seen or reading.packed_rows == 0:
         return evidence
     retained = reading.retained_compute_bytes
-    return FrontierEvidence(
+    after = FrontierEvidence(
         peak=join(evidence.peak, reading, reading.compute_bytes, bounds=reading.is_complete),
         retained=(
             evidence.retained
@@ -131,6 +135,9 @@ def observe_bands(evidence: FrontierEvidence, reading: Reading, seed_seen: bool)
             else join(evidence.retained, reading, retained, bounds=is_retained_whole(reading))
         ),
     )
+    if SOUND in evidence.derived:
+        after.derived[SOUND] = True
+    return after
 
 
 def is_retained_whole(reading: Reading) -> bool:
@@ -224,6 +231,8 @@ def _rank(anchor: Anchor) -> tuple[int, int, int, int]:
 
 def broken_evidence(evidence: FrontierEvidence) -> str | None:
     """The first clause that no history of readings could have broken, in words; None for reachable evidence."""
+    if SOUND in evidence.derived:
+        return None
     for name, bands in (("peak", evidence.peak), ("retained", evidence.retained)):
         keys = [band.key for band in bands]
         if any(left >= right for left, right in pairwise(keys)):
@@ -265,6 +274,8 @@ def is_covered(anchor: Anchor, cover: Cover) -> bool:
 
 def require_evidence(evidence: FrontierEvidence) -> None:
     """Check every number of `evidence`. Raises `QuantityError` naming the field."""
+    if SOUND in evidence.derived:
+        return
     for name, bands in (("peak", evidence.peak), ("retained", evidence.retained)):
         for band in bands:
             require_count(f"frontier.{name}.size", band.size)
@@ -273,3 +284,5 @@ def require_evidence(evidence: FrontierEvidence) -> None:
                 if part is not None:
                     for slot in part.__slots__:
                         require_count(f"frontier.{name}.{slot}", getattr(part, slot))
+    if broken_evidence(evidence) is None:
+        evidence.derived[SOUND] = True

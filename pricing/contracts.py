@@ -619,7 +619,7 @@ def frontier_is_the_minimum(
 
 def evidence_stays_reachable(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) -> bool:
     """The inductive invariant of the frontier law's evidence, and the bound on how much of it there is."""
-    after = observe_bands(evidence, reading, seed_seen)
+    after = replace(observe_bands(evidence, reading, seed_seen))  # a copy is not yet known to be sound
     return broken_evidence(after) is None and max(len(after.peak), len(after.retained)) <= MOST_BANDS
 
 

@@ -83,7 +83,10 @@ def _never_falls(drawn: tuple[list[Reading], Wave, int]) -> bool:
 def _reachable(drawn: tuple[list[Reading], Reading, int]) -> bool:
     history, reading, doublings = drawn
     large = replace(reading, packed_rows=max(1, reading.packed_rows) << doublings)
-    return contracts.profile_stays_reachable(observe_all(Profile(), history), large)
+    profile = observe_all(Profile(), history)
+    return contracts.profile_stays_reachable(profile, large) and contracts.evidence_stays_reachable(
+        profile.frontier, large, profile.complete_readings > 0
+    )
 
 
 def _minimum(drawn: tuple[list[Reading], int, int]) -> bool:
@@ -102,6 +105,17 @@ def _machine(drawn: tuple[Machine, str]) -> bool:
         for reading in readings_of(wave, peak):
             profile = observe(profile, reading)
     return True
+
+
+def _covered_in_noise(drawn: tuple[Machine, str]) -> bool:
+    """Of a machine that obeys nothing, what was seen is covered: many readings in few bands."""
+    machine, noise = drawn
+    profile, seen = observe(Profile(), SEED), []
+    for wave, peak in waves_of(machine, SHAPES["one_size"], NOISES[noise], 12):
+        seen.append((wave, peak))
+        for reading in readings_of(wave, peak):
+            profile = observe(profile, reading)
+    return all(required_bytes(wave, profile, FRONTIER, NO_MARGIN) >= peak for wave, peak in seen)
 
 
 def _model(drawn: tuple[list[Reading], Wave]) -> bool:
@@ -126,6 +140,7 @@ CHECKS: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
     "never_falls": (st.tuples(histories, waves, st.integers(1, 200)), _never_falls),
     "reachable": (st.tuples(st.lists(small_readings(), max_size=3), small_readings(), st.integers(0, 30)), _reachable),
     "minimum": (st.tuples(histories, st.integers(1, 300), st.integers(0, 80)), _minimum),
+    "covered_in_noise": (st.tuples(machines, st.sampled_from(list(NOISES))), _covered_in_noise),
     "machine": (st.tuples(machines, st.sampled_from(list(SHAPES))), _machine),
     "model": (st.tuples(st.lists(small_readings(), max_size=5), waves), _model),
     "memo": (st.tuples(histories, waves), _memo),

@@ -213,7 +213,7 @@ WRONG_FRONTIERS: tuple[WrongKernel, ...] = tuple(
         _Named(
             "whole_points",
             "keeps the highest reading whole instead of the knee",
-            "covered",
+            "covered_in_noise",
             bands,
             "joined_cover",
             _cover_of_whole_points,
