@@ -43,8 +43,8 @@ def main() -> None:
                 [
                     PlanRequest(
                         tokens=request.token_row(),
-                        spec=request.spec(),
-                        output_bytes=output_bytes(request.spec(), facts),
+                        spec=request.spec(facts.vocabulary),
+                        output_bytes=output_bytes(request.spec(facts.vocabulary), facts),
                     )
                     for request in requests
                 ]

@@ -174,7 +174,7 @@ class WaveRunner:
             "grad_segments": rows.segment_count,
             "requests": len(requests),
             "shortest_request": min(len(own) for own in rows.request_positions),
-            "output_bytes": sum(output_bytes(request.spec(), facts) for request in requests),
+            "output_bytes": sum(output_bytes(request.spec(facts.vocabulary), facts) for request in requests),
             "segment_state_bytes": facts.segment_state_bytes,
             "forward_peak_bytes": forward_peak - baseline,
             "retained_bytes": retained - baseline,

@@ -13,7 +13,8 @@ fell without a reset of ours is somebody else's reset. See `trust` for what each
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+import weakref
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from types import TracebackType
@@ -49,7 +50,8 @@ class Observation:
     """What one look at an interval says. `reading` is None exactly where `refusal` says why nothing may be
     learned.
 
-    Bytes; `peak_bytes` and `baseline_bytes` as the counter showed them (0 where it could not be read).
+    Bytes; `peak_bytes` and `baseline_bytes` as the counter showed them (0 where it could not be read). `freed_bytes`:
+    what of the baseline was let go inside the interval. The peak may have come after that, so the reading adds it.
     `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
     nothing about it.
     """
@@ -60,17 +62,30 @@ class Observation:
     baseline_bytes: int
     peak_bytes: int
     retained_bytes: int | None
+    freed_bytes: int = 0
 
     @property
     def peak_delta_bytes(self) -> int:
-        """Peak minus baseline; negative only where the observation is refused for it."""
-        return self.peak_bytes - self.baseline_bytes
+        """Peak minus baseline plus what was freed; negative only where the observation is refused for it."""
+        return self.peak_bytes - self.baseline_bytes + self.freed_bytes
 
 
 class _Stage(Enum):
     FORWARD = "in its forward"
     CALLER = "in the caller's phase"
     CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """A storage that an interval reported as output, by whoever holds it now."""
+
+    storage: weakref.ref[torch.UntypedStorage]
+    size_bytes: int
+
+    @property
+    def is_alive(self) -> bool:
+        return self.storage() is not None
 
 
 class Interval:
@@ -86,6 +101,8 @@ class Interval:
         self._thread = threading.get_ident()
         self._delta_bytes: int | None = None  # highest peak above baseline of any look; None before the first
         self._live_before_step_bytes: int | None = None  # while an optimizer steps before backward has run
+        self._earlier_outputs: tuple[_Output, ...] = ()  # alive at the baseline
+        self._dropped_bytes = 0  # how far live bytes lay under the baseline at the end
         self._flaws: dict[Flaw, None] = {}  # a set that keeps its order
         self._refusal: Refusal | None = None
         self._watch: BackwardWatch | None = None
@@ -142,6 +159,7 @@ class PeakMeter:
         self.resets = 0
         self.foreign_resets = 0
         self._intervals: list[Interval] = []  # open ones, oldest first
+        self._outputs: list[_Output] = []  # of past intervals, as far as they are alive
         self._seen_peaks: tuple[int, ...] = ()  # of the counter, since its last reset that we know of
         self._lock = threading.RLock()  # backward hooks run in autograd's threads
         self._is_closed = False
@@ -202,6 +220,7 @@ class PeakMeter:
             if self._settle(interval):
                 self._look()
                 retained_bytes = self.counter.allocated() - interval.baseline_bytes
+            self._outputs += self._storages(tensors_in(outputs))
             observation = self._observe(interval, _forward_kind(interval), retained_bytes)
             if interval.role is not Role.WAVE:
                 self._retire(interval)
@@ -246,6 +265,8 @@ class PeakMeter:
             if outer._thread != interval._thread:
                 interval._flaws[Flaw.OVERLAPPED] = None
         interval.baseline_bytes = self.counter.allocated()
+        self._outputs = [output for output in self._outputs if output.is_alive]
+        interval._earlier_outputs = tuple(self._outputs)
         self._reset()
         if self.counter.allocated() != interval.baseline_bytes or self._seen_peaks[0] != interval.baseline_bytes:
             interval._refusal = Refusal.RESET_CHANGED_LIVE_BYTES
@@ -276,6 +297,7 @@ class PeakMeter:
         """Take the closing reading of a wave."""
         if self._settle(interval):
             self._look()
+            interval._dropped_bytes = max(0, interval.baseline_bytes - self.counter.allocated())
         if interval._watch is not None and not interval._watch.has_run:
             interval._flaws[Flaw.BACKWARD_NOT_SEEN] = None
         if interval.grads and (interval._delta_bytes or 0) <= interval.wave.output_bytes:
@@ -286,6 +308,7 @@ class PeakMeter:
     def _observe(self, interval: Interval, kind: ReadingKind, retained_bytes: int | None) -> Observation:
         """The interval's present figures as an observation, with a reading unless something forbids one."""
         delta_bytes = interval._delta_bytes or 0
+        freed_bytes = self._freed_bytes(interval)
         refusal = interval._refusal
         if refusal is None and delta_bytes < 0:
             refusal = Refusal.PEAK_BELOW_BASELINE
@@ -297,7 +320,7 @@ class PeakMeter:
                 logical_rows=wave.logical_rows,
                 grad_segments=wave.grad_segments,
                 output_bytes=wave.output_bytes,
-                peak_delta_bytes=delta_bytes,
+                peak_delta_bytes=delta_bytes + freed_bytes,
                 retained_bytes=retained_bytes,
                 grads=interval.grads,
                 kind=kind,
@@ -310,7 +333,25 @@ class PeakMeter:
             baseline_bytes=interval.baseline_bytes,
             peak_bytes=interval.baseline_bytes + delta_bytes,
             retained_bytes=retained_bytes,
+            freed_bytes=freed_bytes,
         )
+
+    def _freed_bytes(self, interval: Interval) -> int:
+        """What of the baseline is known to have died inside: outputs of earlier waves, or else the net drop.
+
+        `outputs = wave.outputs` in a loop lets the last wave's outputs go in the middle of this one.
+        """
+        outputs_bytes = sum(output.size_bytes for output in interval._earlier_outputs if not output.is_alive)
+        return max(outputs_bytes, interval._dropped_bytes)
+
+    def _storages(self, tensors: Iterable[torch.Tensor]) -> list[_Output]:
+        """The storages of `tensors` on this device, each once."""
+        storages: dict[int, torch.UntypedStorage] = {}
+        for tensor in tensors:
+            if tensor.device == self.counter.device and tensor.layout is torch.strided:
+                storage = tensor.untyped_storage()
+                storages[id(storage)] = storage
+        return [_Output(weakref.ref(storage), storage.nbytes()) for storage in storages.values()]
 
     def _check_thread(self, interval: Interval) -> None:
         if threading.get_ident() != interval._thread:

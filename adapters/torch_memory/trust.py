@@ -11,6 +11,10 @@ What else can happen to a reading, and what is done about it:
 - **Somebody else resets the peak**, hiding what came before. Flawed `foreign_reset` once any peak figure fell below
   what was seen. Looks are taken at the forward's return, when backward starts and ends, at nested opens and
   at close; a reset that every figure overtakes again before the next look is not seen.
+- **Memory from before the interval is freed inside it**: the peak above the baseline reads low by as much. Outputs of
+  earlier intervals are followed until they die, and the drop of live bytes at the close shows the rest where nothing
+  hides it; either is added to the reading. Anything else that is freed and made again inside hides: only the price
+  of waves that follow the same pattern is right then.
 - **Another thread allocates on the device**: its bytes land in the reading. It reads high while that thread
   allocates, low if it frees inside the interval what it held before. Counters cannot tell: give a device to
   one thread. Intervals opened in two threads flaw each other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -63,7 +63,7 @@ class _Work:
     def of(cls, items: Sequence[Item], model: PackedModel) -> _Work:
         facts = model.model_facts()
         grouped = [[item] if isinstance(item, Request) else list(item) for item in items]
-        specs = [[request.spec() for request in item] for item in grouped]
+        specs = [[request.spec(facts.vocabulary) for request in item] for item in grouped]
         batch = Batch(
             [
                 [
@@ -85,6 +85,10 @@ class _Work:
         return any(
             request.targets is not None or request.top_k is not None or request.logits for request in self.requests
         )
+
+    @property
+    def has_grads(self) -> bool:
+        return any(request.grads for request in self.requests)
 
 
 @dataclass(slots=True)
@@ -128,6 +132,7 @@ class TrainerRank:
         sampler: BudgetSampler | None = None,
     ) -> None:
         self._model = bind_model(model)
+        self._parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
         self.device = _device_of(model) if device is None else torch.device(device)
         self.meter = meter_for(self.device) if meter is None else meter
         self.sampler = budget_sampler(self.device, self.meter, memory_bytes) if sampler is None else sampler
@@ -152,15 +157,19 @@ class TrainerRank:
 
         An item is a request, or several that must run in one wave. A wave's turn ends when the loop goes on: then it is
         measured, learned from, and lets go of its outputs. Gradients of several waves add up as usual; step whenever
-        you like (the measurement of the wave at hand ends at the step). With several ranks, a rank that has no items
-        left gets waves without requests until every rank is done. What planning, admission or a forward raises on one
-        rank is an error on every rank (`RankFailedError` on the others), before any of them gets the wave. What the
-        loop's body raises is not passed on: leave the loop on every rank, or on none.
+        you like (the measurement of the wave at hand ends at the step). Gradients that `zero_grad()` let go are kept
+        free beside the price of the wave that makes them again.
+
+        With several ranks, a rank that has no items left gets waves without requests until every rank is done. What
+        planning, admission or a forward raises on one rank is an error on every rank (`RankFailedError` on the others),
+        before any of them gets the wave. What the loop's body raises is not passed on: leave the loop on every rank, or
+        on none.
 
         Which waves can lower later prices: those that run whole. That is, every output that carries gradients has its
         backward run before the loop goes on, nothing else of this meter runs in between, and nobody resets the
-        device's peak counter. A body that defers backward, raises, breaks off or runs another forward can only raise
-        later prices. The first complete wave of a signature never lowers anything: it pays one-time costs.
+        device's peak counter. (Outputs of earlier waves may be let go in it: their bytes are added to what it reads.)
+        A body that defers backward, raises, breaks off or runs another forward can only raise later prices. The first
+        complete wave of a signature never lowers anything: it pays one-time costs.
 
         Callers that are not supported, and how they fail: (1) a loss that keeps or needs more than 6,144 B per logical
         row on top of the outputs (assumption HEAD), or more than 384 KiB of constants a request (assumption SHORT), may
@@ -212,7 +221,8 @@ class TrainerRank:
     def plan(self, items: Sequence[Item]) -> WavePlan:
         """What the first wave of `items` would be now, and at which price; nothing runs. Collective like the others."""
         with self._guard():
-            work, budget = _Work.of(items, self._model), self.sampler.budget()
+            work = _Work.of(items, self._model)
+            budget = self._budget(work)
         return self._plan(work, 0, budget)
 
     def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
@@ -243,16 +253,31 @@ class TrainerRank:
         """The next wave, planned on a fresh sample and checked against another one right before it runs."""
         for _ in range(ADMISSION_TRIES):
             with self._guard():
-                budget = self.sampler.budget()
+                budget = self._budget(work)
             plan = self._plan(work, start, budget)
             if not plan.runs:
                 self.recorder.refused(plan, batch=work.batch, budget=budget)
                 raise WaveRefusedError(plan)
             with self._guard():
-                admission = self.sampler.admit(self._demand_bytes(plan))
+                admission = self.sampler.admit(self._demand_bytes(plan) + self._unmade_gradient_bytes(work))
             if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
                 return WaveStats(plan=plan, budget=budget, admission=admission)
         raise AdmissionError(plan, admission, ADMISSION_TRIES)
+
+    def _budget(self, work: _Work) -> Budget:
+        """A fresh sample, with what the gradients will take kept back."""
+        budget = self.sampler.budget()
+        return replace(budget, reserve_bytes=budget.reserve_bytes + self._unmade_gradient_bytes(work))
+
+    def _unmade_gradient_bytes(self, work: _Work) -> int:
+        """Bytes of the parameters' gradients that the next backward has to make.
+
+        They stay until `zero_grad()`, so most waves pay nothing for them and their prices know nothing of them: the
+        first wave after it pays for all.
+        """
+        if not work.has_grads:
+            return 0
+        return sum(value.nbytes for value in self._parameters if value.requires_grad and value.grad is None)
 
     def _plan(self, work: _Work, start: int, budget: Budget) -> WavePlan:
         return plan_wave(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.errors import RequestError
+from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.rows import Ints
 from pricing.requests import RequestSpec
 
@@ -27,6 +28,8 @@ class Request:
     tokens' shape) or K per token ((N, K)); -100 gives 0. top_k: that many likeliest tokens after each token.
     logits, hidden_states: those of each token. grads: whether outputs carry gradients. A request that wants nothing is
     inactive: it runs no model work and costs nothing.
+
+    Tokens and labels are whole numbers below the vocabulary. Of negative ones only the label -100 has a meaning.
     """
 
     tokens: Any
@@ -36,8 +39,12 @@ class Request:
     hidden_states: bool = False
     grads: bool = True
 
-    def spec(self) -> RequestSpec:
-        """The request by its shapes. Raises `RequestError` where labels do not fit the tokens."""
+    def spec(self, vocabulary: int) -> RequestSpec:
+        """The request by its shapes.
+
+        Raises `RequestError` where labels do not fit the tokens, or where tokens, labels or top_k do not fit the
+        vocabulary: on an accelerator the last would end the process, and label -1 would be taken for the last token.
+        """
         input_shape = np.shape(self.tokens)
         target_shape = None if self.targets is None else np.shape(self.targets)
         rows = int(np.prod(input_shape))
@@ -45,6 +52,11 @@ class Request:
             raise RequestError(f"tokens must have shape (N,) or (1, N), got {input_shape}")
         if target_shape is not None and target_shape[: len(input_shape)] != input_shape and target_shape[:1] != (rows,):
             raise RequestError(f"targets of shape {target_shape} do not fit tokens of shape {input_shape}")
+        _require_within("tokens", self.tokens, vocabulary)
+        if self.targets is not None:
+            _require_within("targets", self.targets, vocabulary, besides=IGNORED_TARGET)
+        if self.top_k is not None and self.top_k > vocabulary:
+            raise RequestError(f"top_k is {self.top_k}; the vocabulary has {vocabulary} tokens")
         return RequestSpec(
             input_shape=tuple(int(size) for size in input_shape),
             target_shape=None if target_shape is None else tuple(int(size) for size in target_shape),
@@ -100,6 +112,21 @@ def target_entries(request: Request, positions: Ints) -> tuple[Ints, Ints]:
 
 def concatenated(arrays: Sequence[Ints]) -> Ints:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
+
+def _require_within(name: str, values: Any, vocabulary: int, besides: int | None = None) -> None:
+    """Check that all of `values` are whole numbers of 0 to `vocabulary` - 1, or `besides`."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return
+    if array.dtype.kind not in "iu":
+        raise RequestError(f"{name} must be whole numbers, got {array.dtype}")
+    if array.min() >= 0 and array.max() < vocabulary:
+        return
+    outside = array[(array < 0) | (array >= vocabulary)]
+    outside = outside if besides is None else outside[outside != besides]
+    if outside.size:
+        raise RequestError(f"{name} holds {int(outside[0])}; the vocabulary has {vocabulary} tokens")
 
 
 def _ints(values: Any) -> npt.NDArray[np.int64]:

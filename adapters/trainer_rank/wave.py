@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class WaveStats:
     """One wave's figures. `forward` is there when the caller gets the wave, `closing` once its turn is over.
 
-    plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against.
+    plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against; its
+    reserve includes the parameters' gradients where backward has yet to make them.
     admission: the check right before execution, with the sample it was made from.
     """
 

@@ -137,6 +137,53 @@ def test_outputs_live_on_as_the_callers(meter: PeakMeter) -> None:
     assert deltas[1] == deltas[2]
 
 
+@pytest.mark.parametrize("let_go", [False, True], ids=["outputs kept", "outputs let go before backward"])
+def test_outputs_of_an_earlier_wave_that_die_inside_do_not_hide_the_peak(meter: PeakMeter, let_go: bool) -> None:
+    """`outputs = wave.outputs` in a loop drops the last wave's outputs in the middle of this one."""
+    net = Net()
+    run_wave(meter, net, ROWS)  # makes the gradients
+    true_peak = run_wave(meter, net, ROWS)[1].peak_delta_bytes
+    earlier_bytes = 50 * ROWS * FLOAT_BYTES
+
+    interval = meter.open(wave_of(50 * ROWS, output_bytes=earlier_bytes), grads=True)
+    earlier = [net(net.inputs(50 * ROWS))]
+    interval.forward_done(earlier)
+    earlier[0].sum().backward()
+    interval.close()
+
+    inputs = net.inputs(ROWS)
+    interval = meter.open(wave_of(ROWS, output_bytes=ROWS * FLOAT_BYTES), grads=True)
+    outputs = net(inputs)
+    interval.forward_done(outputs)
+    if let_go:
+        earlier.clear()
+    outputs.sum().backward()
+    del outputs
+    seen = interval.close()
+    assert seen.freed_bytes == (earlier_bytes if let_go else 0)
+    assert seen.reading is not None and seen.reading.is_complete
+    assert seen.reading.peak_delta_bytes == seen.peak_delta_bytes
+    assert true_peak <= seen.peak_delta_bytes <= true_peak + seen.freed_bytes
+
+
+def test_memory_from_before_that_dies_inside_shows_as_the_drop(meter: PeakMeter) -> None:
+    """A graph that an earlier wave left behind is no output of anybody; live bytes under the baseline tell."""
+    net = Net()
+    run_wave(meter, net, ROWS)
+    true_peak = run_wave(meter, net, ROWS)[1].peak_delta_bytes
+    left_behind = [net(net.inputs(50 * ROWS)).sum()]
+    inputs = net.inputs(ROWS)
+    interval = meter.open(wave_of(ROWS, output_bytes=ROWS * FLOAT_BYTES), grads=True)
+    outputs = net(inputs)
+    interval.forward_done(outputs)
+    left_behind.clear()
+    outputs.sum().backward()
+    del outputs
+    seen = interval.close()
+    assert seen.freed_bytes > 50 * ROWS * FLOAT_BYTES
+    assert seen.peak_delta_bytes >= true_peak
+
+
 # Spoilt waves
 # ---------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from adapters.trainer_rank import AdmissionError, PackedRows, Request, RequestEr
 from pricing import LAWS, ReadingKind
 from pricing.plan import Verdict
 from pricing.split import split_key
-from tests.adapters.trainer_rank.support import CPU, tokens
+from tests.adapters.trainer_rank.support import CPU, VOCABULARY, tokens
 from tests.adapters.trainer_rank.waves import (
     calibrated,
     decoder,
@@ -266,12 +266,42 @@ def test_row_multiples_pad_each_group_and_change_no_output(meter: PeakMeter) -> 
     assert rank.plan([group(0)]).wave.packed_rows == 1000
 
 
+def test_gradients_that_backward_has_to_make_are_kept_free_beside_the_price(meter: PeakMeter) -> None:
+    """A price learned from waves that add to gradients does not hold for the wave that makes them anew."""
+    model = decoder(CPU)
+    rank = calibrated(meter, model=model, law=LAWS["frontier"])
+    gradient_bytes = sum(value.nbytes for value in model.parameters())
+    price_bytes = rank.plan([group(0)]).required_bytes
+    model.zero_grad()
+    given_bytes(rank, price_bytes)
+    with pytest.raises(WaveRefusedError):
+        train(rank, [group(0)])
+    assert len(rank.dp_rank_forward([group(0, grads=False)])) == 4  # scoring makes none
+    given_bytes(rank, price_bytes + gradient_bytes)
+    (wave,) = train(rank, [group(0)])
+    assert wave.stats.predicted_bytes == price_bytes
+    assert wave.stats.observed_bytes is not None
+    assert price_bytes < wave.stats.observed_bytes <= price_bytes + gradient_bytes
+    assert wave.stats.admission.required_bytes == price_bytes + gradient_bytes
+
+
 def test_malformed_requests_are_refused_before_anything_runs(meter: PeakMeter) -> None:
     rank = rank_on(meter)
     with pytest.raises(RequestError, match=r"targets of shape \(3,\) do not fit"):
         rank.dp_rank_forward([Request(tokens=[1, 2, 3, 4], targets=[1, 2, 3])])
     with pytest.raises(RequestError, match=r"tokens must have shape"):
         rank.dp_rank_forward([Request(tokens=[[1, 2], [3, 4]], logits=True)])
+    for tokens_given in ([1, 2, VOCABULARY], [1, -1]):
+        with pytest.raises(RequestError, match=rf"tokens holds .*; the vocabulary has {VOCABULARY}"):
+            rank.dp_rank_forward([Request(tokens=tokens_given, logits=True)])
+    for label in (VOCABULARY, -1):
+        with pytest.raises(RequestError, match=rf"targets holds {label}"):
+            rank.dp_rank_forward([Request(tokens=[1, 2, 3], targets=[-100, 1, label])])
+    with pytest.raises(RequestError, match="whole numbers, got float64"):
+        rank.dp_rank_forward([Request(tokens=[1.5, 2.0], logits=True)])
+    with pytest.raises(RequestError, match=f"top_k is {VOCABULARY + 1}"):
+        rank.dp_rank_forward([Request(tokens=[1, 2], top_k=VOCABULARY + 1)])
+    assert not rank.profiles
     assert rank.dp_rank_forward([]) == []
     assert len(rank.dp_rank_forward([[], group(0, rollouts=1), []])) == 1
     assert list(rank.forward_micro_batches([])) == []
