@@ -298,9 +298,9 @@ def test_every_narrowest_wave_beyond_trust_that_fits_is_probed() -> None:
         profile = observe(profile, whole_wave(rows, bytes_per_row=1_000))
 
 
-@pytest.mark.parametrize(("budget", "rows"), [(110_000_000, 99), (1_106_759, 1), (1_106_758, 0), (0, 0), (-1, 0)])
+@pytest.mark.parametrize(("budget", "rows"), [(110_000_000, 99), (1_106_763, 1), (1_106_762, 0), (0, 0), (-1, 0)])
 def test_a_refusal_says_how_many_rows_would_fit_or_that_none_would(budget: int, rows: int) -> None:
-    """One row of 1,000,000 B and its charge of 6,144 B is priced 1,106,758.4 B, rounded up."""
+    """One row of 1,000,000 B, its charge of 6,144 B and its output of 4 B are priced 1,106,762.8 B, rounded up."""
     refusal = narrow(1_000, learned(rows=1_000, bytes_per_row=10**6), budget).refusal
     assert refusal is not None and refusal.rows_that_fit == rows
     assert ("no wave of this kind fits" in str(refusal)) == (rows == 0)
