@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from pricing import Profile, Reading, ReadingKind, RecurrentGeometry, Safety, Sharing, Wave, Workload, observe
+from pricing.bands import NO_EVIDENCE
 from pricing.errors import (
     InvalidReadingError,
     ProfileError,
@@ -552,6 +553,22 @@ def test_profiles_at_the_edge_of_reachable() -> None:
     for field in ("warm_bytes_per_row", "warm_packed_rows"):
         said = refused(QuantityError, lambda: Profile(**{**GOOD, field: -1}))
         assert said == f"{field}: must be at least 0, got -1"
+
+
+def test_frontier_evidence_begins_with_the_seed() -> None:
+    early = observe(Profile(), a_reading(4, 10, ReadingKind.SPLIT_CHILD))
+    seeded = observe(early, a_reading(4, 10))
+    assert early.frontier == seeded.frontier == NO_EVIDENCE
+    peaks = observe(seeded, a_reading(4, 10)).frontier
+    assert [(band.cover.compute_bytes, band.anchor is not None) for band in peaks.peak] == [(10, True)]
+    assert peaks.retained == ()
+    fields = {"peak_bytes_per_row": 3, "largest_packed_rows": 4, "frontier": peaks}
+    message = refused(ProfileError, lambda: Profile(**fields))  # type: ignore[arg-type]
+    assert ": frontier evidence before the seed; got" in message
+    message = refused(ProfileError, lambda: Profile(**fields, complete_readings=1))  # type: ignore[arg-type]
+    assert ": a frontier bound before the second complete reading; got" in message
+    pending = observe(seeded, a_reading(4, 10, ReadingKind.SPLIT_CHILD))
+    assert [band.anchor for band in pending.frontier.peak] == [None]
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
