@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, contracts, observe
@@ -28,7 +28,17 @@ from pricing.bands import (
     size_class_rows,
 )
 from pricing.errors import ProfileError
-from pricing.frontier import FRONTIER, MOST_DERIVED, Bound, bound_of, frontier_of, peak_frontier
+from pricing.frontier import (
+    FRONTIER,
+    MOST_DERIVED,
+    Bound,
+    bound_bytes,
+    bound_of,
+    frontier_of,
+    nowhere_above_as_larger,
+    nowhere_above_as_smaller,
+    peak_frontier,
+)
 from pricing.law import WARM, price, required_bytes, retained_bytes
 from pricing.profile import observe_all
 from pricing.quantities import LOGICAL_ROW_BYTES
@@ -185,6 +195,32 @@ def test_frontier_is_the_minimum(
     rows = data.draw(st.one_of(st.sampled_from(near), positive(1 << 13)))
     sharing, segments = data.draw(st.integers(0, 16)), data.draw(counts(128))
     assert contracts.frontier_is_the_minimum(evidence.peak, charge, segment_bytes, rows, rows * sharing, segments)
+
+
+@st.composite
+def small_bounds(draw: st.DrawFn) -> Bound:
+    """Bounds of small numbers, so that two of them are often comparable and often only just."""
+    anchor = Anchor(
+        compute_bytes=draw(st.integers(1, 40)),
+        packed_rows=draw(st.integers(1, 12)),
+        logical_rows=draw(st.integers(1, 12)),
+        grad_segments=draw(st.integers(0, 4)),
+    )
+    return bound_of(anchor, draw(st.sampled_from([None, 3])), 0) if draw(st.booleans()) else bound_of(anchor, 3, 5)
+
+
+@pytest.mark.invariant("INV-2")
+@settings(max_examples=1_000)
+@given(small_bounds(), small_bounds(), st.integers(0, 40), st.integers(0, 60), st.integers(0, 12))
+def test_a_bound_that_is_left_out_is_nowhere_below_the_one_that_stays(
+    one: Bound, other: Bound, offset: int, logical_rows: int, segments: int
+) -> None:
+    if nowhere_above_as_larger(one, other):
+        wave = (max(1, min(one.packed_rows, other.packed_rows) - offset), logical_rows, segments)
+        assert bound_bytes(one, *wave) <= bound_bytes(other, *wave)
+    if nowhere_above_as_smaller(one, other):
+        wave = (max(one.packed_rows, other.packed_rows) + offset, logical_rows, segments)
+        assert bound_bytes(one, *wave) <= bound_bytes(other, *wave)
 
 
 @pytest.mark.invariant("INV-9")
