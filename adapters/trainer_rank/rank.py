@@ -168,8 +168,9 @@ class TrainerRank:
         Which waves can lower later prices: those that run whole. That is, every output that carries gradients has its
         backward run before the loop goes on, nothing else of this meter runs in between, and nobody resets the
         device's peak counter. (Outputs of earlier waves may be let go in it: their bytes are added to what it reads.)
-        A body that defers backward, raises, breaks off or runs another forward can only raise later prices. The first
-        complete wave of a signature never lowers anything: it pays one-time costs.
+        A body that defers backward, raises, breaks off, runs another forward or leaves a request out of its loss can
+        only raise later prices: give a request of no interest (advantage 0) the weight 0. The first complete wave of a
+        signature never lowers anything: it pays one-time costs.
 
         Callers that are not supported, and how they fail: (1) a loss that keeps or needs more than 6,144 B per logical
         row on top of the outputs (assumption HEAD), or more than 384 KiB of constants a request (assumption SHORT), may

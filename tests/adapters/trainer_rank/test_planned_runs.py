@@ -285,6 +285,20 @@ def test_gradients_that_backward_has_to_make_are_kept_free_beside_the_price(mete
     assert wave.stats.admission.required_bytes == price_bytes + gradient_bytes
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["left out", "weight 0"])
+def test_a_request_left_out_of_the_loss_makes_the_wave_incomplete(meter: PeakMeter, weighted: bool) -> None:
+    rank = calibrated(meter)
+    for wave in rank.forward_micro_batches([group(1)]):
+        loss = loss_of(wave.outputs[1:])
+        if weighted:
+            loss = loss + 0.0 * loss_of(wave.outputs[:1])
+        torch.autograd.backward(loss)
+        stats = wave.stats
+    assert stats.is_complete is weighted
+    assert stats.closing is not None
+    assert stats.closing.flaws == (() if weighted else (Flaw.BACKWARD_NOT_SEEN,))
+
+
 def test_malformed_requests_are_refused_before_anything_runs(meter: PeakMeter) -> None:
     rank = rank_on(meter)
     with pytest.raises(RequestError, match=r"targets of shape \(3,\) do not fit"):
