@@ -26,8 +26,10 @@ BEYOND = {
     "reachable": 'What "reachable profile" means: the inductive invariant that the other statements start from',
     "affine": "A warm floor that covers a fixed cost plus a rate covers it at every size (assumption AFFINE)",
     "frontier": "The frontier law's invariants, for any number of bands",
-    "refuted": "Statements that look right and are false, each refuted by a counterexample",
-    "mistakes": "Historical mistakes, as they were made, each refuted by a counterexample",
+    "mistake-1": "A mistake as it was made: a size gate at which the price drops; refuted by a counterexample",
+    "mistake-2": "A mistake as it was made: pricing by sharing ratio, and its cross product of maxima; refuted",
+    "mistake-3": "A mistake as it was made: rates in floating point; shown by counterexamples",
+    "mistake-4": "A mistake as it was made: packed pricing without the clamp's continuity; refuted",
 }
 """Subjects of `proofs/` that are no invariant of their own."""
 
