@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import GIB, Profile, Reading, ReadingKind, Safety, Workload, observe, price, required_bytes
+from pricing import GIB, Profile, Reading, ReadingKind, Safety, Workload, observe, price, required_bytes, retained_bytes
 from pricing.frontier import FRONTIER
 from pricing.law import PACKED, WARM
 from pricing.profile import observe_all
@@ -192,3 +192,15 @@ def test_waves_smaller_than_the_evidence_are_covered_where_the_other_laws_are_no
     assert required_bytes(a_wave(2_151), profile, FRONTIER) >= 2_373_100_000
     assert required_bytes(a_wave(2_151), cheap, WARM) < 2_373_100_000
     assert required_bytes(a_wave(2_151), cheap, PACKED) < 2_373_100_000
+
+
+@pytest.mark.invariant("INV-9")
+def test_an_interrupted_reading_lowers_no_retained_price() -> None:
+    """Its peak, which caps what it says was retained, may be that of a counter that was reset in between."""
+    forward = a_reading(1_000, 10**9, ReadingKind.FORWARD_ONLY, retained_bytes=400_000_000)
+    profile = learned([SEED, forward, a_reading(1_000, 10**9)])
+    interrupted = a_reading(2_000, 1_000, ReadingKind.INTERRUPTED, retained_bytes=400_000_000)
+    wave = a_wave(2_000, 1_000)
+
+    assert retained_bytes(wave, profile, FRONTIER, NO_MARGIN) == 2 * 400_000_000
+    assert retained_bytes(wave, observe(profile, interrupted), FRONTIER, NO_MARGIN) == 2 * 400_000_000
