@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pricing.profile import Profile, observe
+from pricing.profile import Profile, _retained_rate, observe
 from pricing.quantities import UNSHARED, Sharing, more_sharing
 from pricing.reading import Reading
 from proofs.lemmas import (
@@ -38,16 +38,41 @@ def the_kept_sharing_does_not_depend_on_the_order_of_readings(t: Given) -> None:
 
 
 @theorem("INV-10", slow=True)
-def after_the_seed_two_readings_teach_the_same_in_either_order(t: Given) -> None:
-    """`contracts.order_does_not_matter`, its equality taken field by field."""
-    prove_that_order_does_not_matter(t, t.profile(), t.reading("first"), t.reading("second"))
+def after_the_seed_two_peaks_teach_the_same_in_either_order(t: Given) -> None:
+    """`contracts.order_does_not_matter`, its equality taken field by field, for readings without retained bytes."""
+    first, second = t.reading("first", retained=False), t.reading("second", retained=False)
+    prove_that_order_does_not_matter(t, t.profile(retained=False), first, second)
 
 
 @theorem("INV-10")
-def after_the_seed_two_peaks_teach_the_same_in_either_order(t: Given) -> None:
-    """The quick part: readings without retained bytes, a profile with a warm fit."""
+def with_a_warm_fit_two_peaks_teach_the_same_in_either_order(t: Given) -> None:
+    """The quick part."""
     first, second = t.reading("first", retained=False), t.reading("second", retained=False)
     prove_that_order_does_not_matter(t, t.profile(retained=False, warm="fit"), first, second)
+
+
+@theorem("INV-10")
+def retained_bytes_decide_the_retained_rate_and_nothing_else(t: Given) -> None:
+    """So the two theorems around this one are together about all fields of all readings."""
+    profile, reading = t.profile(), t.reading(retained=True)
+    without, bare = replace(profile, retained_bytes_per_row=None), replace(reading, retained_bytes=None)
+    t.assume(reading.packed_rows >= 1)
+    tell_sharing(t, profile, reading)
+    one, other = observe(profile, reading), observe(without, bare)
+    t.prove(is_equal(one.retained_bytes_per_row, _retained_rate(profile.retained_bytes_per_row, reading)))
+    for field in Profile.__slots__:
+        if field not in ("retained_bytes_per_row", "frontier"):
+            t.prove(is_equal(getattr(one, field), getattr(other, field)), field)
+
+
+@theorem("INV-10")
+def the_retained_rate_does_not_depend_on_the_order_of_readings(t: Given) -> None:
+    known = t.choose(None, t.integer("R", 0))
+    first, second = t.reading("first", complete=True), t.reading("second", complete=True)
+    t.assume(first.packed_rows >= 1)
+    t.assume(second.packed_rows >= 1)
+    one = _retained_rate(_retained_rate(known, first), second)
+    t.prove(is_equal(one, _retained_rate(_retained_rate(known, second), first)))
 
 
 def prove_that_order_does_not_matter(t: Given, profile: Profile, first: Reading, second: Reading) -> None:

@@ -15,7 +15,7 @@ from proofs.solver.proof import Given, theorem
 @theorem("INV-14", slow=True)
 def a_price_from_copies_of_its_inputs_is_identical_in_every_part(t: Given) -> None:
     """Also: the explained price is the hot path's, required and retained."""
-    t.holds(contracts.replay_is_identical, t.wave(), t.profile(), t.law())
+    t.holds(contracts.replay_is_identical, t.wave(), t.profile(), WARM)
 
 
 @theorem("INV-14")

@@ -11,7 +11,6 @@ import z3
 
 from proofs.solver.run import Obligation
 
-
 _FRESH = re.compile(r"\b(joined|quotient)!\d+")
 
 
