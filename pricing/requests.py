@@ -103,13 +103,7 @@ class RecomputeMode:
     @property
     def is_one_layer_full(self) -> bool:
         """Full recompute, one layer at a time, live: the only mode the packed law's evidence covers."""
-        return (
-            self.training
-            and self.granularity == "full"
-            and self.method == "uniform"
-            and self.num_layers is not None
-            and self.num_layers == 1
-        )
+        return self.training and self.granularity == "full" and self.method == "uniform" and self.num_layers == 1
 
     def __str__(self) -> str:
         mode = "/".join(str(part) for part in (self.granularity, self.method, self.num_layers) if part is not None)

@@ -24,14 +24,15 @@ KILLED: Final = frozenset((1, 3, -24, 24, 36, 152, 255))
 REQUIRED_SCORE: Final = 0.98
 
 _EITHER: Final = "equivalent: of two equal integers either is the result"
-_ASSERTED: Final = (
+_ASSERTED: Final = "an internal assertion that no input reaches: every caller of `_warm_term` has a whole warm fit"
     "an internal assertion that no input reaches: `_warm_term` is called only where the warm fit has all three"
 )
-_TOGETHER: Final = (
+_TOGETHER: Final = "equivalent on reachable profiles: floor and sharing are None together, and a fit has a rate"
     "equivalent on reachable profiles: floor and sharing are None together, and a fit has a rate (`broken_invariant`)"
 )
 
 ARGUED: Final[dict[str, str]] = {
+    "requests._T": "equivalent: the name that a type variable has for people",
     "pricing.quantities.x_maximum__mutmut_3": _EITHER,
     "pricing.quantities.x_minimum__mutmut_3": _EITHER,
     "pricing.requests.x_signature_of__mutmut_4": (
@@ -89,7 +90,7 @@ def report(mutants: list[dict[str, Any]], rest: list[dict[str, Any]], folder: Pa
             {
                 "mutant": mutant["mutant"],
                 "change": _change(folder, mutant["mutant"]),
-                "reason": ARGUED.get(mutant["mutant"], ""),
+                "reason": ARGUED.get(mutant["mutant"].split(":", 1)[0], ""),
             }
             for mutant in alive
         ],

@@ -420,6 +420,12 @@ def test_readings_from_the_counter() -> None:
     assert (plain.retained_bytes, plain.grads, plain.kind, plain.closes_wave) == (None, True, "whole_wave", False)
 
 
+def test_what_a_reading_is_where_nothing_is_said() -> None:
+    plain = Reading(packed_rows=1, logical_rows=1, grad_segments=0, output_bytes=0, peak_delta_bytes=0)
+    assert (plain.retained_bytes, plain.grads, plain.kind, plain.closes_wave) == (None, True, "whole_wave", False)
+    assert RequestGroup(requests=(), grads=True).adapter == ""
+
+
 def test_kinds_of_readings() -> None:
     assert ReadingKind.parse("split_child") is ReadingKind.SPLIT_CHILD
     assert refused(UnknownReadingKindError, lambda: ReadingKind.parse("whole")) == (
@@ -579,6 +585,18 @@ def test_laws_by_name() -> None:
         ("logical", "extrapolates every wave by its sharing ratio (the rule before)"),
         ("packed", "prices packed rows by the highest rate of any reading"),
         ("warm", "as packed, lowered by what waves after the first taught (default)"),
+    ]
+
+
+def test_reasons_in_words() -> None:
+    assert [(reason.name, reason.value) for reason in Ineligible] == [
+        ("LAW", "this law never prices by packed rows"),
+        ("NO_PROFILE", "no reading of this memory signature yet"),
+        ("RECOMPUTE", "activation recompute is not live as full, uniform, one layer"),
+        ("NO_GRAD_MODE", "no group with an active request"),
+        ("GRAD_FREE", "a group runs without gradients"),
+        ("REQUEST_MIX", "a request asks for something other than single-target log-probabilities"),
+        ("SHORT_REQUEST", "a single-target request is shorter than 64 rows"),
     ]
 
 
