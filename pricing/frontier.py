@@ -87,6 +87,17 @@ def bound_of(anchor: Anchor, charge_bytes: int | None, state_bytes: int) -> Boun
     )
 
 
+def anchored_bound(anchor: Anchor, charge_bytes: int | None, state_bytes: int) -> Bound:
+    """The bound of a band's anchor. Without charges its padding counts as logical rows: the model runs them too.
+
+    Sharing is never below 1 in any law. Were padding left out, a padded tiny reading (64 rows for 1 token) would be
+    scaled 64-fold for every wave of whole rows.
+    """
+    if charge_bytes is None and anchor.logical_rows < anchor.packed_rows:
+        anchor = replace(anchor, logical_rows=anchor.packed_rows)
+    return bound_of(anchor, charge_bytes, state_bytes)
+
+
 def affordable_bytes(charge_bytes: int, compute_bytes: int, count: int) -> int:
     """The charge for each of `count`, or what `compute_bytes` allows each, rounded up, where that is less."""
     if count == 0:
@@ -212,7 +223,11 @@ def frontier_of(bands: Bands, charge_bytes: int | None, state_bytes: int) -> Fro
     """The bounds of every band with an anchor, lifted to cover every band."""
     covers = [band.cover for band in bands]
     bounds = sorted(
-        (lifted(bound_of(band.anchor, charge_bytes, state_bytes), covers) for band in bands if band.anchor is not None),
+        (
+            lifted(anchored_bound(band.anchor, charge_bytes, state_bytes), covers)
+            for band in bands
+            if band.anchor is not None
+        ),
         key=lambda bound: bound.packed_rows,
     )
     above, below = _fronts(reversed(bounds), nowhere_above_as_larger), _fronts(bounds, nowhere_above_as_smaller)
@@ -365,7 +380,7 @@ def binding_term(wave: Wave, profile: Profile, bound: Bound, packed_priced: bool
     kind = "frontier"
     if trusted_rows(wave, profile, packed_priced) > wave.packed_rows:
         kind = "frontier_clamped"
-    elif bound.compute_bytes > bound_of(band.anchor, charge, state_bytes).compute_bytes:
+    elif bound.compute_bytes > anchored_bound(band.anchor, charge, state_bytes).compute_bytes:
         kind = "frontier_lifted"
     return f"{kind}[{band}]"
 

@@ -14,7 +14,7 @@ compares them. Nothing here is imported by the product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
@@ -139,13 +139,18 @@ def lifted(reading: Seen, readings: list[Seen], wave: Asked) -> int:
     return compute
 
 
+def padded(reading: Seen, wave: Asked) -> Seen:
+    """Without charges padding counts as logical rows: the model runs it."""
+    return reading if wave.packed_priced else replace(reading, L=max(reading.L, reading.P))
+
+
 def frontier(readings: list[Seen], wave: Asked) -> int | None:
     """The least bound over all bands, rounded up; None where no band bounds."""
+    anchors = [padded(reading, wave) for reading in map(anchor, bands(readings)) if reading is not None]
     bounds = [
         max(Fraction(1), Fraction(wave.P, reading.P)) * lifted(reading, readings, wave)
         + lacking(reading, wave, wave.P, wave.L, wave.S)
-        for reading in map(anchor, bands(readings))
-        if reading is not None
+        for reading in anchors
     ]
     return ceil(min(bounds)) if bounds else None
 

@@ -297,7 +297,8 @@ class TrainerRank:
     def _demand_bytes(self, plan: WavePlan) -> int:
         """What must be there for this plan to run. A probe runs as a cold start: its learned price is the doubt."""
         if plan.verdict is Verdict.PROBE and plan.probe is not None:
-            return required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
+            cold_bytes = required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
+            return max(cold_bytes, plan.required_bytes) if plan.headroom_bytes >= 0 else cold_bytes
         return 0 if plan.verdict is Verdict.EMPTY else plan.required_bytes
 
     def _guard(self) -> AbstractContextManager[None]:

@@ -204,3 +204,16 @@ def test_an_interrupted_reading_lowers_no_retained_price() -> None:
 
     assert retained_bytes(wave, profile, FRONTIER, NO_MARGIN) == 2 * 400_000_000
     assert retained_bytes(wave, observe(profile, interrupted), FRONTIER, NO_MARGIN) == 2 * 400_000_000
+
+
+@pytest.mark.invariant("INV-1")
+@pytest.mark.parametrize("rows", [64, 500, 20_000])
+def test_d01_padding_of_a_tiny_call_is_scaled_by_nobody(rows: int) -> None:
+    """One token padded to 64 rows: a call of whole rows is no 64 times as dense. Kin of the case, without gradients."""
+    padded = a_reading(64, 500_000_000, logical_rows=1, grads=False)
+    profile = learned([SEED, padded, padded])
+    wave = a_wave(rows, logical_rows=rows, workload=SCORING)
+    scaled = ceil_div(500_000_000 * rows, 64)
+
+    assert scaled <= required_bytes(wave, profile, FRONTIER, NO_MARGIN) <= scaled + rows
+    assert required_bytes(wave, profile, FRONTIER) <= required_bytes(wave, profile, WARM) * 11 // 10
