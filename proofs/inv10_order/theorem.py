@@ -95,6 +95,7 @@ def prove_that_order_does_not_matter(t: Given, profile: Profile, first: Reading,
 def a_reading_without_rows_teaches_nothing_in_either_place(t: Given) -> None:
     profile, empty, other = t.profile(), t.reading("empty", retained=False), t.reading("other", retained=False)
     t.assume(empty.packed_rows == 0)
+    tell_sharing(t, profile, other)
     t.prove(observe(profile, empty) is profile, "before")
     after = observe(profile, other)
     t.prove(observe(after, empty) is after, "after")
