@@ -25,11 +25,7 @@ REQUIRED_SCORE: Final = 0.98
 
 _EITHER: Final = "equivalent: of two equal integers either is the result"
 _ASSERTED: Final = "an internal assertion that no input reaches: every caller of `_warm_term` has a whole warm fit"
-    "an internal assertion that no input reaches: `_warm_term` is called only where the warm fit has all three"
-)
 _TOGETHER: Final = "equivalent on reachable profiles: floor and sharing are None together, and a fit has a rate"
-    "equivalent on reachable profiles: floor and sharing are None together, and a fit has a rate (`broken_invariant`)"
-)
 
 ARGUED: Final[dict[str, str]] = {
     "requests._T": "equivalent: the name that a type variable has for people",
