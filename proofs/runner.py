@@ -15,6 +15,7 @@ from proofs.solver.run import Obligation
 from proofs.solver.second_opinion import SecondOpinion
 
 Z3_TIMEOUT_S: Final = 60.0
+CORE_TIMEOUT_S: Final = 0.5
 CVC5_CORE_TIMEOUT_S: Final = 3.0
 CVC5_TIMEOUT_S: Final = 10.0
 WITNESS_ATTEMPTS: Final = 60
@@ -100,7 +101,7 @@ def _ask_again(obligations: list[Obligation], second: SecondOpinion) -> Opinion:
     """cvc5 on the hypotheses that z3 needed (see `core`), then on all of them where those were not enough for it."""
     cores: dict[Any, tuple[Obligation, Obligation]] = {}
     for obligation in obligations:
-        smaller = core(obligation, 5.0)
+        smaller = core(obligation, CORE_TIMEOUT_S)
         cores.setdefault(smaller.identity, (smaller, obligation))
     whole = {id(smaller): obligation for smaller, obligation in cores.values()}
 

@@ -1,7 +1,8 @@
 """The CrossHair harnesses: the kernel's contracts on CrossHair's own symbolic ints, all harnesses in one child.
 
 Stated time: at most 10 s a condition and 150 s in all (about 40 s on two quiet cores). A refutation fails; so does a
-harness that is not confirmed over all paths, unless it is named in `registry.CROSSHAIR_UNDECIDED`, with its reason.
+harness that is not confirmed over all paths, unless `registry.CROSSHAIR_UNDECIDED` names it, with its reason: of such a
+one only a counterexample fails.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from proofs.solver.crosshair import PLUGIN
 
 PER_CONDITION_S = 10
 TOTAL_S = 150
-HARNESSES = [harness for harness in registry.harnesses() if harness.name not in registry.CROSSHAIR_UNDECIDED]
+HARNESSES = list(registry.harnesses())
+CONFIRMED, UNDECIDED = "info: Confirmed over all paths.", "info: Not confirmed."
 
 
 @pytest.fixture(scope="module")
@@ -45,4 +47,5 @@ def said() -> dict[tuple[str, int], str]:
 def test_harness_is_confirmed_over_all_paths(harness: registry.Harness, said: dict[tuple[str, int], str]) -> None:
     path = registry.path_of(harness.module).removeprefix("proofs/")
     verdicts = [text for (file, line), text in said.items() if file == path and harness.line <= line <= harness.last]
-    assert verdicts == ["info: Confirmed over all paths."], verdicts
+    allowed = {CONFIRMED, UNDECIDED} if harness.name in registry.CROSSHAIR_UNDECIDED else {CONFIRMED}
+    assert len(verdicts) == 1 and set(verdicts) <= allowed, verdicts
