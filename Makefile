@@ -31,7 +31,7 @@ run:
 	$(RUN_BIN)/pricing backtest $(TRACES) --skip 3 --plot out/backtest.png
 
 test: $(ENVIRONMENT)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: $(ENVIRONMENT)
 	$(BIN)/ruff check .
