@@ -221,7 +221,7 @@ def run_all(
     with SecondOpinion() as opinion:
         other = opinion if second and not quick else None
         for lemma in lemmas:
-            yield prove(lemma, opinion if second else None)
+            yield prove(lemma, other)
         for theorem in theorems:
             if asked(theorem.law) and not (quick and theorem.slow):
                 yield prove(theorem, other) if theorem.expected == "proven" else refute(theorem, other)
