@@ -31,7 +31,7 @@ run:
 	$(RUN_BIN)/pricing backtest $(TRACES) --skip 3 --plot out/backtest.png
 
 test: $(ENVIRONMENT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(ENVIRONMENT)
 	$(BIN)/ruff check .
