@@ -12,6 +12,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+# pytest-xdist tells its workers a narrow terminal; tables for people are tested as they go to a pipe.
+os.environ.pop("COLUMNS", None)
+
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile(
