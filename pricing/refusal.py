@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pricing.budget import fits
 from pricing.law import Law, Price, required_bytes
 from pricing.profile import Profile
-from pricing.quantities import GIB, MIB, TRUST_GROWTH, ceil_div
+from pricing.quantities import TRUST_GROWTH, ceil_div
 from pricing.split import RungTried
+from pricing.text import gib_text
 from pricing.wave import Wave
 
 
@@ -55,14 +56,15 @@ class Refusal:
         wave = self.wave
         return (
             f"cannot run {wave.packed_rows:,} packed rows (logical rows {wave.logical_rows:,}, "
-            f"segments {wave.grad_segments:,}): needs {_gib(self.price.required_bytes)} of {_gib(self.available_bytes)}"
+            f"segments {wave.grad_segments:,}): "
+            f"needs {gib_text(self.price.required_bytes)} of {gib_text(self.available_bytes)}"
         )
 
     def _parts(self) -> list[str]:
         priced = self.price
         parts = [f"  binding term {priced.binding_term}, law {priced.law}, safety factor {priced.safety}"]
         parts += [
-            f"  {term.binding}: {term.rows:,} rows x {term.bytes_per_row:,} B = {_gib(term.model_bytes)}"
+            f"  {term.binding}: {term.rows:,} rows x {term.bytes_per_row:,} B = {gib_text(term.model_bytes)}"
             for term in priced.terms
         ]
         charges = (
@@ -71,7 +73,7 @@ class Refusal:
             ("outputs", priced.output_bytes),
             ("floor", priced.floor_bytes),
         )
-        parts += [f"  {name}: {_gib(size)}" for name, size in charges if size]
+        parts += [f"  {name}: {gib_text(size)}" for name, size in charges if size]
         return parts
 
     def _tried(self) -> list[str]:
@@ -85,12 +87,14 @@ class Refusal:
         lines = ["  no feasible split found; tried:"]
         for rung in self.rungs:
             if rung.cost_bytes is None:
-                lines.append(f"    {rung.subforwards} sub-forwards: at least {_gib(rung.lower_bound_bytes)}, not cut")
+                lines.append(
+                    f"    {rung.subforwards} sub-forwards: at least {gib_text(rung.lower_bound_bytes)}, not cut"
+                )
             else:
                 rows = max(child.wave.packed_rows for child in rung.children)
                 lines.append(
-                    f"    {rung.subforwards} sub-forwards of at most {rows:,} packed rows: {_gib(rung.cost_bytes)} "
-                    f"of {_gib(rung.available_bytes)}"
+                    f"    {rung.subforwards} sub-forwards of at most {rows:,} packed rows: {gib_text(rung.cost_bytes)} "
+                    f"of {gib_text(rung.available_bytes)}"
                 )
         return lines
 
@@ -102,9 +106,12 @@ class Refusal:
         if self._is_beyond_trust:
             return f"  would run once a wave of {ceil_div(self.wave.packed_rows, TRUST_GROWTH):,} packed rows was seen"
         if self.rows_that_fit == 0:
-            return f"  would fit with {_gib(self.shortfall_bytes)} more; no wave of this kind fits the budget as it is"
+            return (
+                f"  would fit with {gib_text(self.shortfall_bytes)} more; no wave of this kind fits the budget as it is"
+            )
         return (
-            f"  would fit with {_gib(self.shortfall_bytes)} more, or with at most {self.rows_that_fit:,} packed rows "
+            f"  would fit with {gib_text(self.shortfall_bytes)} more, "
+            f"or with at most {self.rows_that_fit:,} packed rows "
             "at this sharing"
         )
 
@@ -126,7 +133,3 @@ def _rows_that_fit(wave: Wave, profile: Profile, law: Law, priced: Price, availa
         else:
             high = rows
     return low
-
-
-def _gib(size: int) -> str:
-    return f"{size / MIB:,.2f} MiB" if abs(size) < GIB // 10 else f"{size / GIB:,.2f} GiB"

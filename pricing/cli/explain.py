@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pricing.cli.output import console, emit_json, gib_text, price_parts_to_json, price_to_json
+from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
 from pricing.cli.price import priced_verb
 from pricing.law import Price
 from pricing.laws import find_law
 from pricing.profile import Profile
 from pricing.profile_file import profile_to_json
 from pricing.quantities import LOGICAL_ROW_BYTES
+from pricing.text import gib_text
 from pricing.wave import Wave
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import click
 
 from pricing.errors import PricingError
 from pricing.law import Price
-from pricing.quantities import GIB
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,13 +39,6 @@ def require_picture_ending(path: str) -> None:
     """Check that a picture's name says its format: the plotting library would write another file. `PricingError`."""
     if not Path(path).suffix:
         raise PricingError(f"cannot draw {path}: its ending must say the format, such as .png")
-
-
-def gib_text(byte_count: int) -> str:
-    """Bytes in GiB with two decimals, in MiB below a tenth of a GiB: "8.32 GiB"."""
-    if abs(byte_count) < GIB // 10:
-        return f"{float(Fraction(byte_count, 1 << 20)):,.2f} MiB"
-    return f"{float(Fraction(byte_count, GIB)):,.2f} GiB"
 
 
 def percent_text(share: Fraction | None) -> str:

@@ -20,7 +20,7 @@ from pricing.cli.options import (
     safety_option,
     signature_option,
 )
-from pricing.cli.output import console, emit_json, gib_text, price_parts_to_json, price_to_json
+from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
 from pricing.law import Law
 from pricing.plan import BatchPlan, Verdict, WavePlan, WidthTried, plan_batch
 from pricing.profile import Profile
@@ -29,6 +29,7 @@ from pricing.quantities import Safety
 from pricing.requests import ONE_LAYER_FULL, RecomputeMode, Signature
 from pricing.setting import Setting
 from pricing.split import RungTried
+from pricing.text import gib_text
 from pricing.tokens import default_tokens
 
 if TYPE_CHECKING:

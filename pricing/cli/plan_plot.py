@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from pricing.cli.output import gib_text, require_picture_ending
+from pricing.cli.output import require_picture_ending
 from pricing.errors import PricingError
 from pricing.plan import BatchPlan, Verdict, WavePlan
 from pricing.quantities import GIB
+from pricing.text import gib_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,12 +8,13 @@ from typing import Final
 import click
 
 from pricing.cli.options import json_option, law_option, profile_option, safety_option, signature_option
-from pricing.cli.output import emit_json, gib_text, price_to_json
+from pricing.cli.output import emit_json, price_to_json
 from pricing.cli.wave_input import WAVE_HELP, read_wave, wave_options
 from pricing.law import Law, Price, price
 from pricing.profile import Profile
 from pricing.profile_file import load_profile
 from pricing.quantities import Safety
+from pricing.text import gib_text
 from pricing.wave import Wave
 
 EXAMPLE: Final = """

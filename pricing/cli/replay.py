@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from pricing.cli.options import json_option
-from pricing.cli.output import emit_json, gib_text
+from pricing.cli.output import emit_json
 from pricing.codec import IncompleteRecordError, RecordError
 from pricing.errors import PricingError
 from pricing.law import Law
@@ -19,6 +19,7 @@ from pricing.quantities import Safety
 from pricing.record import ReadRecord, read_record
 from pricing.replay import Answer, Replay, WhatIf, replay, what_if
 from pricing.spool import record_paths
+from pricing.text import gib_text
 
 EQUAL: Final = "equal"
 DIFFERENT: Final = "different"
