@@ -30,8 +30,8 @@ from adapters.art import Admission, Binding, Observation, bind
 from adapters.art.interface import installed_version
 from adapters.art.testing import load_trainer_rank
 from benchmarks import art_model
-from pricing.quantities import GIB
-from pricing.reading import ReadingKind
+from pricing.kernel.quantities import GIB
+from pricing.kernel.reading import ReadingKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

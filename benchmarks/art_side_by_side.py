@@ -31,8 +31,8 @@ from adapters.art.differential import Answer, Pair, compare, recorded_history
 from adapters.art.interface import SUPPORTED_VERSION, installed_version
 from adapters.art.planning_runs import Machine, RunWave, make_batch, random_scenario, run_batch
 from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
-from pricing.quantities import GIB, MIB
-from pricing.trace import read_trace
+from pricing.evidence.trace import read_trace
+from pricing.kernel.quantities import GIB, MIB
 
 TRACES = Path(__file__).parent.parent / "spec" / "evidence" / "h200"
 ARMS: tuple[tuple[str, str | None, str], ...] = (

@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks.families import FAMILIES, build
 from benchmarks.waves import Lines, WaveRunner, common_arguments, controlled, prepared, shuffled_repeats
 from pricing import Profile, Reading, Wave, Workload, observe, required_bytes
-from pricing.laws import LAWS
-from pricing.quantities import GIB
+from pricing.kernel.laws import LAWS
+from pricing.kernel.quantities import GIB
 
 SHARINGS = (1, 2, 4, 8)
 

@@ -31,7 +31,7 @@ from adapters.trainer_rank.decoder import (
     Projection,
 )
 from adapters.trainer_rank.rows import PackedRows
-from pricing.wave import RecurrentGeometry, segment_state_bytes
+from pricing.kernel.wave import RecurrentGeometry, segment_state_bytes
 
 CHUNK_ROWS = 64
 """Rows the delta rule handles at once."""

@@ -25,15 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pricing.frontier import FRONTIER
-from pricing.law import WARM, Law, required_bytes
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, with_safety
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import Workload
-from pricing.strict_json import write_text_atomically
-from pricing.trace import TraceWave, read_trace
-from pricing.wave import Wave
+from pricing.evidence.trace import TraceWave, read_trace
+from pricing.formats.strict_json import write_text_atomically
+from pricing.kernel.frontier import FRONTIER
+from pricing.kernel.law import WARM, Law, required_bytes
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, with_safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import Workload
+from pricing.kernel.wave import Wave
 
 EVIDENCE: Final = Path(__file__).resolve().parent.parent / "spec" / "evidence" / "h200"
 TRACES: Final = ("dense-1", "moe-1", "gdn_moe-1")

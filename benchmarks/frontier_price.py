@@ -18,7 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pricing.bands import (
+from pricing.evidence.trace import read_trace
+from pricing.formats.strict_json import write_text_atomically
+from pricing.kernel.bands import (
     LARGEST_CLASS_ROWS,
     MOST_BANDS,
     MOST_SHARING_CLASS,
@@ -29,14 +31,12 @@ from pricing.bands import (
     size_class,
     size_class_rows,
 )
-from pricing.frontier import FRONTIER
-from pricing.law import price, required_bytes
-from pricing.profile import Profile, observe
-from pricing.quantities import ceil_div
-from pricing.requests import Workload
-from pricing.strict_json import write_text_atomically
-from pricing.trace import read_trace
-from pricing.wave import Wave
+from pricing.kernel.frontier import FRONTIER
+from pricing.kernel.law import price, required_bytes
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import ceil_div
+from pricing.kernel.requests import Workload
+from pricing.kernel.wave import Wave
 
 TRACE: Final = Path(__file__).resolve().parent.parent / "spec" / "evidence" / "h200" / "gdn_moe-1.jsonl"
 STATE_BYTES: Final = 4_292_608

@@ -45,8 +45,8 @@ from adapters.torch_memory import (
     sampler_for,
 )
 from pricing import GIB, Profile, RequestSpec, observe
-from pricing.plan import Batch, PlanRequest, Setting, WavePlan, WaveShape, plan_wave
-from pricing.quorum import PeerPlanningError, Quorum
+from pricing.planner.plan import Batch, PlanRequest, Setting, WavePlan, WaveShape, plan_wave
+from pricing.planner.quorum import PeerPlanningError, Quorum
 
 GROUP_TIMEOUT_S = 60
 KILLED_TIMEOUT_S = 15

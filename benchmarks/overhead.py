@@ -20,8 +20,8 @@ from adapters.trainer_rank.layouts import group_rows
 from adapters.trainer_rank.request import output_bytes
 from benchmarks.families import FAMILIES, build
 from benchmarks.waves import Lines, common_arguments, policy_gradient, prepared
-from pricing.layout import layout_of
-from pricing.plan import Batch, PlanRequest
+from pricing.planner.layout import layout_of
+from pricing.planner.plan import Batch, PlanRequest
 
 
 def main() -> None:

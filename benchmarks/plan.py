@@ -29,19 +29,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy
 
-from pricing.batch import Batch, PlanRequest
-from pricing.curve import Curve
-from pricing.law import required_bytes
-from pricing.laws import DEFAULT_LAW
-from pricing.plan import BatchPlan, plan_batch, plan_wave
-from pricing.prefix_tree import build_tree
-from pricing.profile import Profile, observe
-from pricing.quantities import GIB
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import ONE_LAYER_FULL, RequestSpec, Signature, Workload
-from pricing.strict_json import write_text_atomically
+from pricing.formats.strict_json import write_text_atomically
+from pricing.kernel.law import required_bytes
+from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import GIB
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature, Workload
+from pricing.kernel.wave import Wave
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.curve import Curve
+from pricing.planner.plan import BatchPlan, plan_batch, plan_wave
+from pricing.planner.prefix_tree import build_tree
 from pricing.vectorized import required_bytes_array
-from pricing.wave import Wave
 
 RECORDED_PEER: Final = {"one_width_ms": 110.0, "whole_batch_ms": 4_200.0, "waves": 6}
 """openpipe-art 0.5.23 at the default size, recorded once on a quiet core."""

@@ -29,7 +29,7 @@ from adapters.trainer_rank import MicroBatch, Request, TrainerRank, WaveRefusedE
 from benchmarks.families import FAMILIES, Family, build
 from benchmarks.waves import Lines, common_arguments, policy_gradient, prepared
 from pricing import LAWS, Safety
-from pricing.quantities import GIB
+from pricing.kernel.quantities import GIB
 
 QUEUE = 320
 """Groups in a full queue: several waves at 8 GiB."""

@@ -1,6 +1,6 @@
 """Shared by the GPU benchmarks: wave shapes, callers, and one measured wave as a line of an evidence trace.
 
-A wave's line has the fields that `pricing.trace` reads: rows, logical rows, segments, output bytes, the shortest
+A wave's line has the fields that `evidence.trace` reads: rows, logical rows, segments, output bytes, the shortest
 request, and the peak, forward peak and retained bytes above the wave's baseline. A two-level tree stands for what a
 planner would pack: prompts, each with the branches that continue it.
 """

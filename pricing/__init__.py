@@ -10,7 +10,7 @@
 (8932948937, 'all_readings')
 """
 
-from pricing.errors import (
+from pricing.kernel.errors import (
     FileFormatError,
     InvalidReadingError,
     PricingError,
@@ -21,7 +21,7 @@ from pricing.errors import (
     UnknownReadingKindError,
     WaveError,
 )
-from pricing.law import (
+from pricing.kernel.law import (
     BindingTerm,
     Ineligible,
     Law,
@@ -32,11 +32,11 @@ from pricing.law import (
     required_bytes,
     retained_bytes,
 )
-from pricing.laws import DEFAULT_LAW, LAWS, find_law
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, GIB, Safety, Sharing
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import (
+from pricing.kernel.laws import DEFAULT_LAW, LAWS, find_law
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, Safety, Sharing
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import (
     NO_RECOMPUTE,
     ONE_LAYER_FULL,
     RecomputeMode,
@@ -48,7 +48,7 @@ from pricing.requests import (
     signature_of,
     workload_of,
 )
-from pricing.wave import RecurrentGeometry, Wave, segment_state_bytes
+from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes
 
 __all__ = [
     "DEFAULT_LAW",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.quantities import GIB, MIB
+from pricing.kernel.quantities import GIB, MIB
 
 
 def gib_text(byte_count: int) -> str:

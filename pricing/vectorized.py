@@ -19,12 +19,12 @@ from typing import Any, Final, TypeAlias
 import numpy
 from numpy.typing import NDArray
 
-from pricing.errors import QuantityError, WaveError
-from pricing.frontier import Bound, FrontierLaw, peak_frontier
-from pricing.law import UNPACKED_GROWTH, WARM, Law, RateLaw, required_bytes
-from pricing.laws import DEFAULT_LAW
-from pricing.profile import Profile
-from pricing.quantities import (
+from pricing.kernel.errors import QuantityError, WaveError
+from pricing.kernel.frontier import Bound, FrontierLaw, peak_frontier
+from pricing.kernel.law import UNPACKED_GROWTH, WARM, Law, RateLaw, required_bytes
+from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
     LOGICAL_ROW_BYTES,
     MAX_QUANTITY,
@@ -33,8 +33,8 @@ from pricing.quantities import (
     Sharing,
     require_count,
 )
-from pricing.requests import Workload
-from pricing.wave import Wave
+from pricing.kernel.requests import Workload
+from pricing.kernel.wave import Wave
 
 Int64: TypeAlias = NDArray[numpy.int64]
 
@@ -212,7 +212,7 @@ def ceil_div_seen(numerator: Any, denominator: int, use: Arithmetic) -> Any:
 
 
 def sharing_rows_seen(columns: Columns, sharing: Sharing, growth: int, use: Arithmetic) -> Any:
-    """`pricing.law.sharing_rows` over columns."""
+    """`pricing.kernel.law.sharing_rows` over columns."""
     implied = ceil_div_seen(
         use.seen(columns.logical_rows * use.seen(sharing.packed_rows)), growth * sharing.logical_rows, use
     )
@@ -247,7 +247,7 @@ def _frontier_twin(law: FrontierLaw, profile: Profile, packed_priced: bool, colu
 
 
 def _bound_bytes_seen(bound: Bound, packed_rows: Any, columns: Columns, use: Arithmetic) -> Any:
-    """`pricing.frontier.bound_bytes` over columns. Charges that a bound does not make, or makes twice, are left out."""
+    """`kernel.frontier.bound_bytes` over columns. Charges that a bound does not make, or makes twice, are left out."""
     unit = bound.packed_rows
     rows = use.maximum(packed_rows, unit)
     lacking_rows = use.excess(use.seen(columns.logical_rows * unit), use.seen(rows * bound.logical_rows))

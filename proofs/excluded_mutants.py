@@ -139,7 +139,7 @@ def run(root: Path, modules: list[str], tests: list[str]) -> Iterator[tuple[Chan
                 shutil.copy(source, copy / name)
         assert _passes(copy, tests), "the tests pass before anything is changed"
         for module in modules:
-            path = copy / "pricing" / f"{module}.py"
+            path = copy / "pricing" / "kernel" / f"{module}.py"
             original = path.read_text()
             for change in changes(module, original):
                 path.write_text(original[: change.start] + change.after + original[change.end :])

@@ -5,11 +5,11 @@ CrossHair runs the shipped functions on its own symbolic ints, so these only kee
 
 from __future__ import annotations
 
-from pricing.profile import Profile
-from pricing.quantities import UNSHARED, Safety, Sharing
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import NO_RECOMPUTE, Workload
-from pricing.wave import Wave
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import UNSHARED, Safety, Sharing
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE, Workload
+from pricing.kernel.wave import Wave
 
 PACKED_WORKLOAD = Workload.training()
 OTHER_WORKLOAD = Workload.training(recompute=NO_RECOMPUTE)

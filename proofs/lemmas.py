@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from pricing.law import sharing_rows
-from pricing.profile import Profile
-from pricing.quantities import UNSHARED, Sharing, ceil_div, is_more_sharing, more_sharing, with_safety
-from pricing.reading import Reading
+from pricing.kernel.law import sharing_rows
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import UNSHARED, Sharing, ceil_div, is_more_sharing, more_sharing, with_safety
+from pricing.kernel.reading import Reading
 from proofs.solver.kernel import shipped
 from proofs.solver.proof import Call, Given, lemma
 from proofs.solver.run import forge, same

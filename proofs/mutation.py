@@ -29,18 +29,18 @@ _TOGETHER: Final = "equivalent on reachable profiles: floor and sharing are None
 
 ARGUED: Final[dict[str, str]] = {
     "requests._T": "equivalent: the name that a type variable has for people",
-    "pricing.quantities.x_maximum__mutmut_3": _EITHER,
-    "pricing.quantities.x_minimum__mutmut_3": _EITHER,
-    "pricing.requests.x_signature_of__mutmut_4": (
+    "pricing.kernel.quantities.x_maximum__mutmut_3": _EITHER,
+    "pricing.kernel.quantities.x_minimum__mutmut_3": _EITHER,
+    "pricing.kernel.requests.x_signature_of__mutmut_4": (
         "equivalent: of that workload only the mixes and grad modes are read, never the recompute mode"
     ),
-    "pricing.law.x_warm_bytes__mutmut_2": _TOGETHER,
-    "pricing.law.x_warm_bytes__mutmut_3": _TOGETHER,
-    "pricing.law.x__warm_term__mutmut_2": _ASSERTED,
-    "pricing.law.x__warm_term__mutmut_3": _ASSERTED,
-    "pricing.law.x__warm_term__mutmut_7": _ASSERTED,
-    "pricing.law.x__warm_term__mutmut_8": _ASSERTED,
-    "pricing.law.x__capped_retained_bytes__mutmut_1": (
+    "pricing.kernel.law.x_warm_bytes__mutmut_2": _TOGETHER,
+    "pricing.kernel.law.x_warm_bytes__mutmut_3": _TOGETHER,
+    "pricing.kernel.law.x__warm_term__mutmut_2": _ASSERTED,
+    "pricing.kernel.law.x__warm_term__mutmut_3": _ASSERTED,
+    "pricing.kernel.law.x__warm_term__mutmut_7": _ASSERTED,
+    "pricing.kernel.law.x__warm_term__mutmut_8": _ASSERTED,
+    "pricing.kernel.law.x__capped_retained_bytes__mutmut_1": (
         "equivalent: without rows required is O, which caps retained; without a profile no retained rate is known"
     ),
 }
@@ -50,7 +50,7 @@ ARGUED: Final[dict[str, str]] = {
 def by_mutmut(folder: Path) -> list[dict[str, Any]]:
     """Every mutant of a finished mutmut run, and whether it was killed."""
     found = []
-    for meta in sorted((folder / "mutants" / "pricing").glob("*.py.meta")):
+    for meta in sorted((folder / "mutants" / "pricing" / "kernel").glob("*.py.meta")):
         codes: dict[str, int | None] = json.loads(meta.read_text())["exit_code_by_key"]
         module = meta.name.removesuffix(".py.meta")
         found += [{"mutant": name, "module": module, "killed": code in KILLED} for name, code in codes.items()]

@@ -16,12 +16,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pricing.backtest import Order, Score, backtest
-from pricing.laws import find_law
-from pricing.quantities import Safety
-from pricing.scale import Miss, scale_test
-from pricing.strict_json import write_text_atomically
-from pricing.trace import TraceWave, read_trace
+from pricing.evidence.backtest import Order, Score, backtest
+from pricing.evidence.scale import Miss, scale_test
+from pricing.evidence.trace import TraceWave, read_trace
+from pricing.formats.strict_json import write_text_atomically
+from pricing.kernel.laws import find_law
+from pricing.kernel.quantities import Safety
 from spec.tables import table, with_tables
 
 ROOT = Path(__file__).resolve().parent.parent

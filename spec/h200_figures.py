@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pricing import Profile, observe, required_bytes
-from pricing.laws import find_law
-from pricing.quantities import GIB
-from pricing.strict_json import write_text_atomically
-from pricing.trace import TraceWave, read_trace
+from pricing.evidence.trace import TraceWave, read_trace
+from pricing.formats.strict_json import write_text_atomically
+from pricing.kernel.laws import find_law
+from pricing.kernel.quantities import GIB
 from spec.tables import table, with_tables
 
 EVIDENCE = Path(__file__).resolve().parent / "evidence"

@@ -96,13 +96,13 @@ def function_targets() -> dict[str, list[Target]]:
         targets[identifier] = []
         for function in invariant.functions:
             module, name = function.split(".", 1)
-            path = ROOT / "pricing" / f"{module}.py"
+            path = ROOT / "pricing" / "kernel" / f"{module}.py"
             targets[identifier].append(Target(name, path, definitions(path)[name]))
     return targets
 
 
 def contract_targets() -> dict[str, list[Target]]:
-    path = ROOT / "pricing" / "contracts.py"
+    path = ROOT / "pricing" / "contracts" / "__init__.py"
     lines = definitions(path)
     return {
         identifier: [Target(predicate.__name__, path, lines[predicate.__name__]) for predicate in invariant.predicates]

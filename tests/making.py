@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pricing import Profile, Reading, ReadingKind, Sharing, Wave, Workload, observe
-from pricing.quantities import UNSHARED
+from pricing.kernel.quantities import UNSHARED
 
 PACKED = Workload.training(shortest_rows=64)
 """A workload that is packed-priced."""

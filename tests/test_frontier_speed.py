@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import frontier_price
-from pricing.bands import MOST_BANDS
+from pricing.kernel.bands import MOST_BANDS
 
 LIMIT_US = 25.0
 

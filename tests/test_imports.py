@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 import time
@@ -13,28 +14,35 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-LAYERS = (
-    ("errors",),
-    ("quantities",),
-    ("requests", "reading"),
-    ("bands", "wave"),
-    ("profile",),
-    ("law",),
-    ("frontier",),
-    ("laws",),
-)
-"""The kernel from the bottom up: a module imports modules of lower layers only."""
+ROOMS: dict[str, set[str]] = {
+    "kernel": set(),
+    "contracts": {"kernel"},
+    "text": {"kernel"},
+    "vectorized": {"kernel"},
+    "formats": {"kernel"},
+    "testing": {"kernel"},
+    "planner": {"kernel", "text"},
+    "evidence": {"kernel", "formats"},
+    "records": {"kernel", "formats", "planner", "text"},
+    "report": {"kernel", "formats", "planner", "records", "text"},
+    "cli": {"kernel", "formats", "planner", "evidence", "records", "report", "text"},
+    "plan": {"planner"},
+    "recorder": {"records"},
+    "__init__": {"kernel"},
+}
+"""Room (a folder or module of `pricing/`) -> the rooms it may import. CONTRIBUTING.md draws this table."""
 
-KERNEL = [name for layer in LAYERS for name in layer]
+KERNEL_ROOMS = ("kernel", "contracts")
+"""Rooms that need nothing but the standard library, and of it only what is pure."""
 
 THIRD_PARTY_BY_EXTRA = {
     "pricing/cli": {"click", "rich", "matplotlib"},
     "pricing/testing": {"hypothesis"},
-    "pricing/tokens.py": {"numpy"},
+    "pricing/planner/tokens.py": {"numpy"},
     "pricing/vectorized.py": {"numpy"},
-    "pricing/layout.py": {"numpy"},
-    "pricing/metrics.py": {"prometheus_client"},
-    "pricing/record.py": {"jsonschema"},
+    "pricing/planner/layout.py": {"numpy"},
+    "pricing/records/metrics.py": {"prometheus_client"},
+    "pricing/records/record.py": {"jsonschema"},
 }
 """What each part of `pricing` may import beyond the standard library, each from an extra of its own."""
 
@@ -68,14 +76,46 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("name", KERNEL)
-def test_a_kernel_module_imports_lower_layers_and_the_standard_library_only(name: str) -> None:
-    height = next(at for at, layer in enumerate(LAYERS) if name in layer)
-    below = {f"pricing.{other}" for layer in LAYERS[:height] for other in layer}
-    beside = {f"pricing.{other}" for other in LAYERS[height] if other < name}
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT / "pricing").parts[0].removesuffix(".py")
 
-    for module in imported_modules(ROOT / "pricing" / f"{name}.py"):
-        assert module in below | beside or module.split(".")[0] in sys.stdlib_module_names, module
+
+@pytest.mark.parametrize("path", files_of("pricing"), ids=named)
+def test_a_room_imports_the_rooms_that_the_table_allows(path: Path) -> None:
+    room = room_of(path)
+    for module in imported_modules(path):
+        package, _, rest = module.partition(".")
+        if package == "pricing":
+            assert rest, f"{path}: imports the public package instead of the room"
+            target = rest.split(".")[0]
+            assert target == room or target in ROOMS[room], f"{room} may not import {target}"
+
+
+def test_the_table_of_rooms_has_no_circle_and_no_room_that_is_not_there() -> None:
+    assert {room_of(path) for path in files_of("pricing")} == set(ROOMS)
+    assert tuple(graphlib.TopologicalSorter(ROOMS).static_order())
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """At import time and inside functions alike; only `if TYPE_CHECKING` may look back."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for folder in ("pricing", "adapters")
+        for path in files_of(folder)
+    }
+    graph = {
+        name: {module for module in imported_modules(path, at_import_only=True) if module in files and module != name}
+        for name, path in files.items()
+    }
+
+    assert tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("path", [path for room in KERNEL_ROOMS for path in files_of(f"pricing/{room}")], ids=named)
+def test_the_kernel_rooms_need_the_standard_library_only(path: Path) -> None:
+    roots = {module.split(".")[0] for module in imported_modules(path)}
+
+    assert roots <= {"pricing"} | set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("path", files_of("pricing"), ids=named)

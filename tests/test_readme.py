@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import pricing
-from pricing.backtest import Order, backtest
 from pricing.cli.app import pricing as command_line
-from pricing.trace import read_trace
+from pricing.evidence.backtest import Order, backtest
+from pricing.evidence.trace import read_trace
 from tests.records.recorded_run import record_run
 
 ROOT = Path(__file__).parents[1]

@@ -27,13 +27,13 @@ from adapters.art.translate import (
     signature_of,
     workload_of,
 )
-from pricing.law import Law, price, required_bytes, retained_bytes
-from pricing.laws import find_law
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, Safety
-from pricing.recorder import Recorder
-from pricing.requests import RecomputeMode, Signature, Workload
-from pricing.wave import Wave
+from pricing.kernel.law import Law, price, required_bytes, retained_bytes
+from pricing.kernel.laws import find_law
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
+from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.kernel.wave import Wave
+from pricing.records.recorder import Recorder
 
 _OVERRIDDEN: Final = (
     "_estimate_required_memory_bytes_from_values",
@@ -98,7 +98,7 @@ class Binding:
 
     @property
     def last_priced(self) -> tuple[Wave, Profile]:
-        """The wave priced last, with the profile it was priced by: what `pricing.law.price` explains."""
+        """The wave priced last, with the profile it was priced by: what `pricing.kernel.law.price` explains."""
         _, wave, profile = next(reversed(self._priced.values()))
         return wave, profile
 

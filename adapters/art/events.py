@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pricing.law import Price
-from pricing.profile import Profile
-from pricing.reading import Reading
-from pricing.requests import Signature
-from pricing.wave import Wave
+from pricing.kernel.law import Price
+from pricing.kernel.profile import Profile
+from pricing.kernel.reading import Reading
+from pricing.kernel.requests import Signature
+from pricing.kernel.wave import Wave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

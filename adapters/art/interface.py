@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-from pricing.errors import PricingError
-from pricing.quantities import LOGICAL_ROW_BYTES, SHORT_REQUEST_ROWS, TRUST_GROWTH
+from pricing.kernel.errors import PricingError
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES, SHORT_REQUEST_ROWS, TRUST_GROWTH
 
 SUPPORTED_VERSION: Final = "0.5.23"
 """The release of `openpipe-art` that the interface below was read from and that the differential tests run

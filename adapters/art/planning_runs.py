@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.art.binding import bind
 from adapters.art.testing import DEFAULT_GEOMETRY, Geometry, load_trainer_rank, planning_rank
-from pricing.quantities import GIB, MIB
+from pricing.kernel.quantities import GIB, MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
-"""A bound rank's admissions and readings as decision records, the form that `pricing.replay` and the report read."""
+"""A bound rank's admissions and readings as decision records, the form that `records.replay` and the report read."""
 
 from __future__ import annotations
 
 from adapters.art.events import Admission, Observation
-from pricing.law import Law
-from pricing.quantities import Safety
-from pricing.reading import Reading, ReadingKind
-from pricing.record import DecisionRecord
-from pricing.recorder import Recorder
+from pricing.kernel.law import Law
+from pricing.kernel.quantities import Safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.records.record import DecisionRecord
+from pricing.records.recorder import Recorder
 
 
 class RecordedBy:

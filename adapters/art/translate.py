@@ -10,10 +10,10 @@ import math
 from fractions import Fraction
 from typing import Any, Final
 
-from pricing.profile import Profile
-from pricing.quantities import SHORT_REQUEST_ROWS, UNSHARED, Sharing, ceil_div
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode, Signature, Workload
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import SHORT_REQUEST_ROWS, UNSHARED, Sharing, ceil_div
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode, Signature, Workload
 
 _SHARING_DENOMINATOR: Final = 1 << 20
 """Adopted sharing ratios are doubles; the nearest fraction with at most this denominator is the pair that made

@@ -1,4 +1,4 @@
-"""`pricing.quorum.Quorum` over a `torch.distributed` process group (gloo or NCCL).
+"""`pricing.planner.quorum.Quorum` over a `torch.distributed` process group (gloo or NCCL).
 
 Every call is one all-gather of one fixed row of integers a rank, whatever is asked and whatever went wrong:
 (position in the sequence of calls, operation, whether the rank failed, value). So a rank that failed pairs

@@ -3,7 +3,7 @@
 Bytes that are physically free (the driver's figure, shared with every other process and library on the
 device) and bytes our own allocator keeps cached and could hand out again. They are never added up into one
 "available": libraries that allocate for themselves (NCCL, cuBLAS handles) can only use the first. What fits
-is decided by `pricing.budget`.
+is decided by `pricing.planner.budget`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from adapters.torch_memory.counter import allocator_figures, figure
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import BudgetSampleError
-from pricing.budget import Budget, BudgetVerdict, judge, reserve_of
+from pricing.planner.budget import Budget, BudgetVerdict, judge, reserve_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from adapters.trainer_rank.attention import ancestry_mask, packed_attention
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.rows import PackedRows
-from pricing.requests import NO_RECOMPUTE, RecomputeMode
+from pricing.kernel.requests import NO_RECOMPUTE, RecomputeMode
 
 ATTENTION_NAME = "packed_ancestry"
 """Name under which the ancestry attention is registered with `transformers`."""

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from adapters.trainer_rank.attention import ancestry_mask, packed_attention
 from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.rows import PackedRows
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

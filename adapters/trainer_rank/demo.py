@@ -21,7 +21,7 @@ from adapters.torch_memory import meter_for
 from adapters.trainer_rank import MicroBatch, Request, RequestOutputs, TrainerRank
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
 from pricing import LAWS
-from pricing.quantities import MIB
+from pricing.kernel.quantities import MIB
 
 ROLLOUTS = 8
 VOCABULARY = 512

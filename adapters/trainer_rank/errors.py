@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pricing.errors import PricingError
-from pricing.quantities import GIB
+from pricing.kernel.errors import PricingError
+from pricing.kernel.quantities import GIB
 
 if TYPE_CHECKING:
     from adapters.torch_memory import Admission
-    from pricing.plan import WavePlan
+    from pricing.planner.plan import WavePlan
 
 
 class UnsupportedModelError(PricingError):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
-from pricing.plan import WaveShape
-from pricing.quantities import MIB
+from pricing.kernel.quantities import MIB
+from pricing.planner.plan import WaveShape
 
 COLD_TRANSIENT_BYTES = 64 * MIB
 """Added to F while nothing was learned: library handles and workspaces of a first wave."""

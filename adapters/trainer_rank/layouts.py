@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from adapters.trainer_rank.rows import PADDING_SEGMENT, PackedRows
-from pricing.layout import Layout, LayoutGroup
-from pricing.plan import Batch
+from pricing.planner.layout import Layout, LayoutGroup
+from pricing.planner.plan import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

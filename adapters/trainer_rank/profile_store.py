@@ -1,6 +1,6 @@
 """What was learned, kept between runs: one profile a memory signature, on the environment they were learned in.
 
-The file is `pricing.profile_file`'s. It is read once, at the start. A file of another environment, of another schema
+The file is `formats.profile_file`'s. It is read once, at the start. A file of another environment, of another schema
 version or damaged is refused with a reason and left alone until the first save; the run then starts cold.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pricing import Profile, Signature
-from pricing.errors import PricingError
-from pricing.profile_file import ProfileFile, load_profiles, save_profiles
+from pricing.formats.profile_file import ProfileFile, load_profiles, save_profiles
+from pricing.kernel.errors import PricingError
 
 _log = logging.getLogger(__name__)
 

@@ -38,13 +38,13 @@ from adapters.trainer_rank.profile_store import ProfileStore
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
 from adapters.trainer_rank.wave import MicroBatch, WaveStats
 from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Profile, Safety, Signature, observe, required_bytes
-from pricing.budget import Budget
-from pricing.layout import Layout
-from pricing.plan import Batch, PlanRequest, Setting, Verdict, WavePlan, plan_wave
-from pricing.quorum import SINGLE_PROCESS, Quorum
-from pricing.record import DecisionRecord
-from pricing.recorder import Handoff, Recorder
-from pricing.split import SplitKey, split_key
+from pricing.planner.budget import Budget
+from pricing.planner.layout import Layout
+from pricing.planner.plan import Batch, PlanRequest, Setting, Verdict, WavePlan, plan_wave
+from pricing.planner.quorum import SINGLE_PROCESS, Quorum
+from pricing.planner.split import SplitKey, split_key
+from pricing.records.record import DecisionRecord
+from pricing.records.recorder import Handoff, Recorder
 
 ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""

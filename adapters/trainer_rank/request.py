@@ -14,7 +14,7 @@ from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.errors import RequestError
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.rows import Ints
-from pricing.requests import RequestSpec
+from pricing.kernel.requests import RequestSpec
 
 LOG_PROB_BYTES = 4
 TOKEN_ID_BYTES = 8

@@ -12,9 +12,9 @@ from adapters.trainer_rank.errors import WaveOverError
 from adapters.trainer_rank.request import Request, RequestOutputs
 
 if TYPE_CHECKING:
-    from pricing.budget import Budget
-    from pricing.law import Price
-    from pricing.plan import WavePlan
+    from pricing.kernel.law import Price
+    from pricing.planner.budget import Budget
+    from pricing.planner.plan import WavePlan
 
 
 @dataclass(slots=True, kw_only=True)

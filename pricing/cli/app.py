@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import click
 
 from pricing.cli import VERBS, Verb
-from pricing.errors import PricingError
+from pricing.kernel.errors import PricingError
 
 EXTRA_OF: Final = {
     "numpy": "fast",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pricing.backtest import DEFAULT_SKIP, Backtest, Order, backtest
 from pricing.cli.options import COUNT, json_option, laws_option, safety_option
 from pricing.cli.output import console, emit_json, percent_text
-from pricing.law import Law
-from pricing.quantities import Safety
-from pricing.trace import read_trace
+from pricing.evidence.backtest import DEFAULT_SKIP, Backtest, Order, backtest
+from pricing.evidence.trace import read_trace
+from pricing.kernel.law import Law
+from pricing.kernel.quantities import Safety
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from pricing.backtest import Backtest, ReplayedWave
 from pricing.cli.backtest import trace_names
 from pricing.cli.output import percent_text, require_picture_ending
-from pricing.errors import PricingError
-from pricing.laws import DEFAULT_LAW
-from pricing.quantities import GIB
+from pricing.evidence.backtest import Backtest, ReplayedWave
+from pricing.kernel.errors import PricingError
+from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.quantities import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pricing.batch import Item, PlanRequest
-from pricing.errors import FileFormatError
-from pricing.quantities import MAX_QUANTITY
-from pricing.requests import RequestSpec
-from pricing.strict_json import Fields, read_json_lines
-from pricing.tokens import Tokens
+from pricing.formats.strict_json import Fields, read_json_lines
+from pricing.kernel.errors import FileFormatError
+from pricing.kernel.quantities import MAX_QUANTITY
+from pricing.kernel.requests import RequestSpec
+from pricing.planner.batch import Item, PlanRequest
+from pricing.planner.tokens import Tokens
 
 TARGET_BYTES_PER_ROW: Final = 4
 """Output of single-target log-probabilities: one fp32 a row."""

@@ -6,10 +6,10 @@ import click
 
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json
-from pricing.profile import Profile, observe
-from pricing.profile_file import ProfileFile, load_profiles, profile_to_json, save_profiles
-from pricing.requests import Signature
-from pricing.trace import read_readings
+from pricing.evidence.trace import read_readings
+from pricing.formats.profile_file import ProfileFile, load_profiles, profile_to_json, save_profiles
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.requests import Signature
 
 
 @click.command("learn")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pricing.laws import DEFAULT_LAW, LAWS, find_law
-from pricing.quantities import DEFAULT_SAFETY, MAX_QUANTITY, Safety
+from pricing.kernel.laws import DEFAULT_LAW, LAWS, find_law
+from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY, Safety
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pricing.errors import PricingError
-from pricing.law import Price
+from pricing.kernel.errors import PricingError
+from pricing.kernel.law import Price
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pricing.batch import Batch
 from pricing.cli.items_file import ITEMS_HELP, read_items
 from pricing.cli.options import (
     BUDGET_BYTES,
@@ -21,16 +20,17 @@ from pricing.cli.options import (
     signature_option,
 )
 from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
-from pricing.law import Law
-from pricing.plan import BatchPlan, Verdict, WavePlan, WidthTried, plan_batch
-from pricing.profile import Profile
-from pricing.profile_file import load_profiles
-from pricing.quantities import Safety
-from pricing.requests import ONE_LAYER_FULL, RecomputeMode, Signature
-from pricing.setting import Setting
-from pricing.split import RungTried
+from pricing.formats.profile_file import load_profiles
+from pricing.kernel.law import Law
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Safety
+from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Signature
+from pricing.planner.batch import Batch
+from pricing.planner.plan import BatchPlan, Verdict, WavePlan, WidthTried, plan_batch
+from pricing.planner.setting import Setting
+from pricing.planner.split import RungTried
+from pricing.planner.tokens import default_tokens
 from pricing.text import gib_text
-from pricing.tokens import default_tokens
 
 if TYPE_CHECKING:
     from rich.console import Console

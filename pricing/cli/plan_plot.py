@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pricing.cli.output import require_picture_ending
-from pricing.errors import PricingError
-from pricing.plan import BatchPlan, Verdict, WavePlan
-from pricing.quantities import GIB
+from pricing.kernel.errors import PricingError
+from pricing.kernel.quantities import GIB
+from pricing.planner.plan import BatchPlan, Verdict, WavePlan
 from pricing.text import gib_text
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import click
 from pricing.cli.options import json_option, law_option, profile_option, safety_option, signature_option
 from pricing.cli.output import emit_json, price_to_json
 from pricing.cli.wave_input import WAVE_HELP, read_wave, wave_options
-from pricing.law import Law, Price, price
-from pricing.profile import Profile
-from pricing.profile_file import load_profile
-from pricing.quantities import Safety
+from pricing.formats.profile_file import load_profile
+from pricing.kernel.law import Law, Price, price
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Safety
+from pricing.kernel.wave import Wave
 from pricing.text import gib_text
-from pricing.wave import Wave
 
 EXAMPLE: Final = """
 \b

@@ -11,14 +11,14 @@ import click
 
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json
-from pricing.codec import IncompleteRecordError, RecordError
-from pricing.errors import PricingError
-from pricing.law import Law
-from pricing.laws import LAWS, find_law
-from pricing.quantities import Safety
-from pricing.record import ReadRecord, read_record
-from pricing.replay import Answer, Replay, WhatIf, replay, what_if
-from pricing.spool import record_paths
+from pricing.formats.codec import IncompleteRecordError, RecordError
+from pricing.kernel.errors import PricingError
+from pricing.kernel.law import Law
+from pricing.kernel.laws import LAWS, find_law
+from pricing.kernel.quantities import Safety
+from pricing.records.record import ReadRecord, read_record
+from pricing.records.replay import Answer, Replay, WhatIf, replay, what_if
+from pricing.records.spool import record_paths
 from pricing.text import gib_text
 
 EQUAL: Final = "equal"

@@ -10,11 +10,11 @@ import click
 
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json
-from pricing.codec import RecordError
-from pricing.metrics import binding_family
-from pricing.record import Event
-from pricing.run_report import RunReport, Severity, gib, percent, read_run
-from pricing.strict_json import write_text_atomically
+from pricing.formats.codec import RecordError
+from pricing.formats.strict_json import write_text_atomically
+from pricing.records.metrics import binding_family
+from pricing.records.record import Event
+from pricing.report.run_report import RunReport, Severity, gib, percent, read_run
 
 
 @click.command(
@@ -40,7 +40,7 @@ def command(folder: Path, html_path: Path | None, as_json: bool) -> None:
         raise RecordError(f"{folder}: not a folder")
     report = read_run(folder)
     if html_path is not None:
-        from pricing.report_html import page
+        from pricing.report.html import page
 
         write_text_atomically(html_path, page(report))
     if as_json:

@@ -10,8 +10,8 @@ import click
 from pricing.cli.backtest import trace_names
 from pricing.cli.options import json_option
 from pricing.cli.output import console, emit_json
-from pricing.scale import Miss, ScaleTest, scale_test
-from pricing.trace import read_trace
+from pricing.evidence.scale import Miss, ScaleTest, scale_test
+from pricing.evidence.trace import read_trace
 
 
 @click.command("scale")

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from pricing.cli.options import BYTES, COUNT
-from pricing.errors import FileFormatError
-from pricing.requests import INACTIVE, SINGLE_TARGET, RecomputeMode, Workload
-from pricing.strict_json import Fields, parse_json, read_json_file
-from pricing.wave import Wave
+from pricing.formats.strict_json import Fields, parse_json, read_json_file
+from pricing.kernel.errors import FileFormatError
+from pricing.kernel.requests import INACTIVE, SINGLE_TARGET, RecomputeMode, Workload
+from pricing.kernel.wave import Wave
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

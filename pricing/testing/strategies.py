@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from pricing.law import UNPACKED_GROWTH
-from pricing.profile import Profile, observe_all
-from pricing.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, Safety
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import (
+from pricing.kernel.law import UNPACKED_GROWTH
+from pricing.kernel.profile import Profile, observe_all
+from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, Safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import (
     NO_RECOMPUTE,
     ONE_LAYER_FULL,
     SINGLE_TARGET,
@@ -29,8 +29,8 @@ from pricing.requests import (
     RequestSpec,
     Workload,
 )
+from pricing.kernel.wave import Wave
 from pricing.testing.choices import Choices, DrawnChoices, SeededChoices, count, flag
-from pricing.wave import Wave
 
 MAX_ROWS = 1 << 22
 """Four million rows: an order of magnitude above the largest wave in the evidence."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.law import WARM, required_bytes
-from pricing.quantities import Safety
+from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.quantities import Safety
 from proofs.solver.proof import Given, refuted
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.bands import Anchor, Cover, higher_anchor, joined_cover
-from pricing.frontier import Bound, bound_of
+from pricing.kernel.bands import Anchor, Cover, higher_anchor, joined_cover
+from pricing.kernel.frontier import Bound, bound_of
 
 
 def _bound(compute: int, rows: int, logical: int, segments: int) -> Bound:

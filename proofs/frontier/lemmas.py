@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.quantities import ceil_div, maximum
+from pricing.kernel.quantities import ceil_div, maximum
 from proofs.solver.proof import Given, lemma
 
 

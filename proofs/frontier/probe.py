@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.bands import Anchor, Cover
-from pricing.frontier import Bound, bound_bytes, bound_of, knee_rows, lifted_bytes, needed_bytes, scaled_bytes
-from pricing.quantities import LOGICAL_ROW_BYTES, ceil_div, maximum, minimum
+from pricing.kernel.bands import Anchor, Cover
+from pricing.kernel.frontier import Bound, bound_bytes, bound_of, knee_rows, lifted_bytes, needed_bytes, scaled_bytes
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES, ceil_div, maximum, minimum
 from proofs.frontier.theorem import a_bound, a_cover, a_wave, an_anchor, raised
 from proofs.solver.proof import Given, refuted
 

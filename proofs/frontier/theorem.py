@@ -8,8 +8,8 @@ induction step is proven, so the number does not matter.
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.bands import Anchor, Band, Cover, higher_anchor, is_covered, joined, joined_cover
-from pricing.frontier import (
+from pricing.kernel.bands import Anchor, Band, Cover, higher_anchor, is_covered, joined, joined_cover
+from pricing.kernel.frontier import (
     Bound,
     affordable_bytes,
     bound_bytes,
@@ -21,7 +21,7 @@ from pricing.frontier import (
     nowhere_above_as_smaller,
     scaled_bytes,
 )
-from pricing.quantities import LOGICAL_ROW_BYTES, ceil_div, maximum, minimum
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES, ceil_div, maximum, minimum
 from proofs.frontier.lemmas import (
     a_charge_by_row_never_rises,
     a_credit_is_at_most_its_share_of_the_rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pricing.law import WARM, required_bytes
+from pricing.kernel.law import WARM, required_bytes
 from proofs.solver.proof import Given, refuted
 
 

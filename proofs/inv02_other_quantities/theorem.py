@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pricing import contracts
-from pricing.quantities import maximum
+from pricing.kernel.quantities import maximum
 from proofs.inv05_more_sharing.theorem import tell_reaches
 from proofs.lemmas import MONOTONE, shared_rows_are_packed_rows_within_reach_and_clamped_beyond
 from proofs.solver.proof import Given, theorem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.quantities import Sharing
+from pricing.kernel.quantities import Sharing
 from proofs.harness import profile_with, wave_of
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.law import PACKED, required_bytes
+from pricing.kernel.law import PACKED, required_bytes
 from proofs.inv05_more_sharing.theorem import profile_with_more_sharing
 from proofs.solver.proof import Given, refuted
 

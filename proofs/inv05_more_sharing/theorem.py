@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pricing import contracts
-from pricing.law import UNPACKED_GROWTH
-from pricing.profile import Profile
-from pricing.quantities import TRUST_GROWTH, is_more_sharing
-from pricing.wave import Wave
+from pricing.kernel.law import UNPACKED_GROWTH
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import TRUST_GROWTH, is_more_sharing
+from pricing.kernel.wave import Wave
 from proofs.lemmas import (
     MONOTONE,
     shared_rows_are_packed_rows_within_reach_and_clamped_beyond,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.law import warm_bytes
-from pricing.quantities import TRUST_GROWTH
+from pricing.kernel.law import warm_bytes
+from pricing.kernel.quantities import TRUST_GROWTH
 from proofs.solver.proof import Given, refuted
 
 

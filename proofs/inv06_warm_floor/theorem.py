@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.law import WARM, required_bytes
-from pricing.quantities import maximum, minimum, with_safety
+from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.quantities import maximum, minimum, with_safety
 from proofs.lemmas import MONOTONE
 from proofs.solver.proof import Given, theorem
 

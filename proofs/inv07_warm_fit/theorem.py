@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pricing import contracts
-from pricing.law import WARM, required_bytes
+from pricing.kernel.law import WARM, required_bytes
 from proofs.lemmas import MONOTONE
 from proofs.solver.proof import Given, theorem
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.law import WARM, required_bytes
-from pricing.profile import observe
-from pricing.quantities import Safety
+from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.profile import observe
+from pricing.kernel.quantities import Safety
 from proofs.inv08_coverage.theorem import wave_of
 from proofs.solver.proof import Given, refuted
 

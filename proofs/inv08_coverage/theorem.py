@@ -7,11 +7,11 @@ kept by observing any other, and implies the coverage that the invariant promise
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.law import WARM, all_readings_bytes, required_bytes
-from pricing.profile import Profile, observe
-from pricing.quantities import TRUST_GROWTH
-from pricing.reading import Reading
-from pricing.wave import Wave
+from pricing.kernel.law import WARM, all_readings_bytes, required_bytes
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import TRUST_GROWTH
+from pricing.kernel.reading import Reading
+from pricing.kernel.wave import Wave
 from proofs.lemmas import (
     MONOTONE,
     rounding_up_is_the_least_integer_above,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.law import PACKED, WARM, required_bytes
-from pricing.profile import observe
+from pricing.kernel.law import PACKED, WARM, required_bytes
+from pricing.kernel.profile import observe
 from proofs.solver.proof import Given, refuted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.profile import observe
+from pricing.kernel.profile import observe
 from proofs.inv05_more_sharing.theorem import tell_reaches
 from proofs.lemmas import MONOTONE, shared_rows_are_packed_rows_within_reach_and_clamped_beyond, tell_sharing
 from proofs.solver.proof import Given, theorem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.quantities import UNSHARED, more_sharing
+from pricing.kernel.quantities import UNSHARED, more_sharing
 from proofs.harness import profile_with, reading_of
 
 

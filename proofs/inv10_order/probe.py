@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.profile import observe
+from pricing.kernel.profile import observe
 from proofs.solver.proof import Given, refuted
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pricing.profile import Profile, _retained_rate, observe
-from pricing.quantities import UNSHARED, Sharing, more_sharing
-from pricing.reading import Reading
+from pricing.kernel.profile import Profile, _retained_rate, observe
+from pricing.kernel.quantities import UNSHARED, Sharing, more_sharing
+from pricing.kernel.reading import Reading
 from proofs.lemmas import (
     tell_sharing,
     the_greater_of_sharings_is_transitive,

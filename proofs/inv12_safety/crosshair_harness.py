@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.law import WARM
-from pricing.quantities import Safety
+from pricing.kernel.law import WARM
+from pricing.kernel.quantities import Safety
 from proofs.harness import profile_with, wave_of
 
 

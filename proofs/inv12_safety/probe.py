@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.quantities import with_safety
+from pricing.kernel.quantities import with_safety
 from proofs.solver.proof import Given, refuted
 
 

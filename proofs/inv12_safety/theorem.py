@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.quantities import with_safety
+from pricing.kernel.quantities import with_safety
 from proofs.lemmas import a_lower_ratio_rounds_up_no_higher, rounding_up_is_the_least_integer_above
 from proofs.solver.proof import Given, theorem
 from proofs.solver.symbolic import both

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.requests import ONE_LAYER_FULL, RequestGroup, RequestSpec, mix_key
+from pricing.kernel.requests import ONE_LAYER_FULL, RequestGroup, RequestSpec, mix_key
 from proofs.harness import profile_with
 
 

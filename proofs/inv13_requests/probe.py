@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.law import ineligibility
-from pricing.requests import ONE_LAYER_FULL, RequestGroup, workload_of
+from pricing.kernel.law import ineligibility
+from pricing.kernel.requests import ONE_LAYER_FULL, RequestGroup, workload_of
 from proofs.inv13_requests.theorem import single_target_request
 from proofs.solver.proof import Given, refuted
 

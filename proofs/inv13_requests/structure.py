@@ -1,11 +1,11 @@
-"""Why two requests stand for any number: who reads a group's requests, from the source of `pricing.requests`."""
+"""Why two requests stand for any number: who reads a group's requests, from the source of `pricing.kernel.requests`."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-from pricing import requests
+from pricing.kernel import requests
 from proofs.solver.proof import checked
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from pricing import contracts
-from pricing.law import ineligibility
-from pricing.quantities import SHORT_REQUEST_ROWS
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode, RequestGroup, RequestSpec, Workload
+from pricing.kernel.law import ineligibility
+from pricing.kernel.quantities import SHORT_REQUEST_ROWS
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode, RequestGroup, RequestSpec, Workload
 from proofs.solver.proof import Given, theorem
 from proofs.solver.symbolic import both
 

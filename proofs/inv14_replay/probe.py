@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing.law import WARM, required_bytes
+from pricing.kernel.law import WARM, required_bytes
 from proofs.solver.proof import Given, refuted
 
 

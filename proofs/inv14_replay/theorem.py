@@ -7,8 +7,8 @@ That nothing else can take part (clock, randomness, files, state that outlives a
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.law import WARM, Law, price, required_bytes, retained_bytes
-from pricing.profile import Profile
+from pricing.kernel.law import WARM, Law, price, required_bytes, retained_bytes
+from pricing.kernel.profile import Profile
 from proofs.solver.proof import Given, theorem
 
 

@@ -5,12 +5,12 @@ Both counterexamples are searched for, not written down, in a fixed order, and b
 
 from __future__ import annotations
 
-from pricing.law import WARM, required_bytes
-from pricing.profile import Profile, observe
-from pricing.quantities import Safety
-from pricing.reading import Reading
-from pricing.requests import Workload
-from pricing.wave import Wave
+from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import Safety
+from pricing.kernel.reading import Reading
+from pricing.kernel.requests import Workload
+from pricing.kernel.wave import Wave
 from proofs.mistakes.rules import floats_price
 from proofs.solver.proof import Given, Theorem, checked, obligations_of
 from proofs.solver.symbolic import InexactError

@@ -6,10 +6,10 @@ safety factor. `floats_price` keeps doubles on purpose.
 
 from __future__ import annotations
 
-from pricing.law import all_readings_bytes, charge_bytes, sharing_rows, warm_bytes
-from pricing.profile import Profile
-from pricing.quantities import TRUST_GROWTH, ceil_div, maximum
-from pricing.wave import Wave
+from pricing.kernel.law import all_readings_bytes, charge_bytes, sharing_rows, warm_bytes
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import TRUST_GROWTH, ceil_div, maximum
+from pricing.kernel.wave import Wave
 
 
 def size_gate_price(wave: Wave, profile: Profile) -> int:

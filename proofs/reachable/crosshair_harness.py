@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.profile import Profile
+from pricing.kernel.profile import Profile
 from proofs.harness import profile_with, reading_of, warm_profile
 
 

@@ -7,9 +7,9 @@ no path is an obligation of every theorem that observes; here it is the theorem.
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.profile import Profile, broken_invariant, observe
-from pricing.quantities import MAX_QUANTITY
-from pricing.reading import Reading, ReadingKind
+from pricing.kernel.profile import Profile, broken_invariant, observe
+from pricing.kernel.quantities import MAX_QUANTITY
+from pricing.kernel.reading import Reading, ReadingKind
 from proofs.lemmas import tell_sharing
 from proofs.solver.proof import Given, theorem
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.law import LOGICAL, PACKED, WARM, required_bytes
-from pricing.quantities import DEFAULT_SAFETY, LOGICAL_ROW_BYTES, Safety, maximum, with_safety
+from pricing.kernel.law import LOGICAL, PACKED, WARM, required_bytes
+from pricing.kernel.quantities import DEFAULT_SAFETY, LOGICAL_ROW_BYTES, Safety, maximum, with_safety
 from proofs.solver.proof import Given, refuted
 
 NO_MARGIN = Safety(numerator=1, denominator=1)

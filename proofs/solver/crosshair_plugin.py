@@ -1,14 +1,14 @@
 """Loaded by CrossHair's own process only: harnesses of the rate laws run without the frontier law's evidence.
 
 Which band a reading belongs to is decided by the leading bits of its size, which CrossHair explores bit by bit; the
-rate laws never look at it. The frontier law's harnesses ask for it back by calling `pricing.bands` themselves.
+rate laws never look at it. The frontier law's harnesses ask for it back by calling `pricing.kernel.bands` themselves.
 """
 
 from __future__ import annotations
 
-from pricing import profile
-from pricing.bands import FrontierEvidence
-from pricing.reading import Reading
+from pricing.kernel import profile
+from pricing.kernel.bands import FrontierEvidence
+from pricing.kernel.reading import Reading
 
 
 def _unchanged(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) -> FrontierEvidence:

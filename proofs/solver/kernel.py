@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pricing import bands, law, profile, quantities, reading, wave
-from pricing.law import Ineligible
+from pricing.kernel import bands, law, profile, quantities, reading, wave
+from pricing.kernel.law import Ineligible
 from proofs.solver.run import ProofError, Run, merge
 from proofs.solver.symbolic import InexactError, Integer
 

@@ -22,14 +22,14 @@ from typing import Any, TypeVar
 
 import z3
 
-from pricing.bands import NO_EVIDENCE, FrontierEvidence
-from pricing.errors import PricingError
-from pricing.law import LOGICAL, PACKED, WARM, Law
-from pricing.profile import Profile
-from pricing.quantities import Safety, Sharing
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import NO_RECOMPUTE, Workload
-from pricing.wave import Wave
+from pricing.kernel.bands import NO_EVIDENCE, FrontierEvidence
+from pricing.kernel.errors import PricingError
+from pricing.kernel.law import LOGICAL, PACKED, WARM, Law
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Safety, Sharing
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE, Workload
+from pricing.kernel.wave import Wave
 from proofs.solver.kernel import AnyEvidence, AnyWorkload, on_symbolic_integers
 from proofs.solver.run import Call, Obligation, ProofError, Run, explore, forge, identity, merge
 from proofs.solver.symbolic import Integer, Truth, both, truth_term

@@ -12,11 +12,11 @@ from adapters.art import Admission, ArtBindingError, ArtInterfaceError, Observat
 from adapters.art.differential import Lesson, Pair
 from adapters.art.planning_runs import Machine, make_batch, run_batch
 from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
-from pricing.law import BindingTerm, Ineligible
-from pricing.quantities import GIB
-from pricing.reading import ReadingKind
-from pricing.recorder import Recorder
-from pricing.replay import replay
+from pricing.kernel.law import BindingTerm, Ineligible
+from pricing.kernel.quantities import GIB
+from pricing.kernel.reading import ReadingKind
+from pricing.records.recorder import Recorder
+from pricing.records.replay import replay
 
 LESSONS = tuple(
     Lesson(

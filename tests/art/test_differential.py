@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from adapters.art.differential import Answer, Pair, compare, recorded_history
-from pricing.law import BindingTerm
-from pricing.trace import read_trace
+from pricing.evidence.trace import read_trace
+from pricing.kernel.law import BindingTerm
 
 TRACES = sorted((Path(__file__).parents[2] / "spec" / "evidence" / "h200").glob("*.jsonl"))
 HISTORIES = 2_400

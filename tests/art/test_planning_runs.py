@@ -6,7 +6,7 @@ import random
 
 from adapters.art.planning_runs import Machine, Scenario, make_batch, random_scenario
 from adapters.art.testing import Geometry
-from pricing.quantities import GIB, MIB
+from pricing.kernel.quantities import GIB, MIB
 
 RUNS = 80
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pricing.report_html import page
-from pricing.report_style import STYLE
-from pricing.run_report import read_run
+from pricing.report.html import page
+from pricing.report.run_report import read_run
+from pricing.report.style import STYLE
 from tests.records.recorded_run import record_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)

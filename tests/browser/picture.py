@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pricing.report_html import page
-from pricing.run_report import read_run
+from pricing.report.html import page
+from pricing.report.run_report import read_run
 from tests.browser.check_report_page import browse
 from tests.records.recorded_run import record_run
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from pricing import cli
 from pricing.cli.app import pricing
-from pricing.profile import Profile
-from pricing.profile_file import save_profile
+from pricing.formats.profile_file import save_profile
+from pricing.kernel.profile import Profile
 from tests.files.test_trace import READING, WAVE
 
 ROWS = ("--packed-rows", "10", "--logical-rows", "10")

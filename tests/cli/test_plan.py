@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pricing.batch import Batch
 from pricing.cli.app import pricing
 from pricing.cli.items_file import read_items
 from pricing.cli.plan import parse_recompute
-from pricing.plan import plan_batch
-from pricing.profile import Profile
-from pricing.profile_file import ProfileFile, save_profile, save_profiles
-from pricing.quantities import GIB
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Signature
-from pricing.tokens import ArrayTokens, NumpyTokens
+from pricing.formats.profile_file import ProfileFile, save_profile, save_profiles
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import GIB
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Signature
+from pricing.planner.batch import Batch
+from pricing.planner.plan import plan_batch
+from pricing.planner.tokens import ArrayTokens, NumpyTokens
 from tests.planner.naive import learned
 
 PROFILE = learned(rows=4_000, bytes_per_row=100_000)

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pricing import GIB, BindingTerm, Safety, find_law
-from pricing.budget import Budget
 from pricing.cli.app import pricing
-from pricing.record import Event
-from pricing.replay import what_if
-from pricing.report_html import MAX_CARDS, MAX_TABLE_ROWS, TERM_WORDS, page
-from pricing.report_style import STYLE
-from pricing.run_report import Severity, gib, percent, read_run
+from pricing.planner.budget import Budget
+from pricing.records.record import Event
+from pricing.records.replay import what_if
+from pricing.report.html import MAX_CARDS, MAX_TABLE_ROWS, TERM_WORDS, page
+from pricing.report.run_report import Severity, gib, percent, read_run
+from pricing.report.style import STYLE
 from tests.records import recorded_run
 from tests.records.recorded_run import record_run
 

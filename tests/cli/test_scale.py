@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from pricing.cli.scale import command
-from pricing.scale import scale_test
-from pricing.trace import TraceWave, read_trace
+from pricing.evidence.scale import scale_test
+from pricing.evidence.trace import TraceWave, read_trace
 from tests.making import a_wave
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "spec" / "evidence" / "h200"

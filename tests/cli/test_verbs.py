@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pricing import LAWS, Profile, required_bytes, retained_bytes
-from pricing.backtest import backtest
 from pricing.cli import VERBS
 from pricing.cli.app import pricing
 from pricing.cli.wave_input import is_mix_key
-from pricing.profile_file import load_profile, load_profiles
-from pricing.requests import RequestSpec, mix_key
-from pricing.trace import read_trace
+from pricing.evidence.backtest import backtest
+from pricing.evidence.trace import read_trace
+from pricing.formats.profile_file import load_profile, load_profiles
+from pricing.kernel.requests import RequestSpec, mix_key
 from tests.making import a_wave
 
 EVIDENCE = Path(__file__).parents[2] / "spec" / "evidence" / "h200"

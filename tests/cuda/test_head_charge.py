@@ -13,7 +13,7 @@ from adapters.trainer_rank.decoder import Decoder, DecoderConfig
 from adapters.trainer_rank.request import RequestOutputs
 from benchmarks.waves import SavingCaller, WaveRunner, WaveShape, policy_gradient
 from pricing import Profile, Reading, Wave, Workload, observe, required_bytes
-from pricing.quantities import LOGICAL_ROW_BYTES
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES
 
 pytestmark = pytest.mark.cuda
 

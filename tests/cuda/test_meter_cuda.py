@@ -23,7 +23,7 @@ from adapters.torch_memory import (
 )
 from adapters.torch_memory.counter import WITNESSES
 from pricing import GIB, Profile, ReadingKind, observe, required_bytes
-from pricing.budget import BudgetVerdict
+from pricing.planner.budget import BudgetVerdict
 from tests.adapters.torch_memory.support import (
     FLOAT_BYTES,
     SPOILT,

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from pricing.errors import FileFormatError, PricingError
-from pricing.strict_json import Fields, read_json_lines
+from pricing.formats.strict_json import Fields, read_json_lines
+from pricing.kernel.errors import FileFormatError, PricingError
 from tests.differential.comparison import Comparison
 from tests.differential.kernel_formats import compare_history, compare_request_mix
 from tests.differential.planner_formats import compare_prefix_tree, compare_width_search

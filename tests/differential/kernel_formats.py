@@ -12,13 +12,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from pricing.law import WARM, price, sharing_rows
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Sharing
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RequestSpec, Workload, mix_key
-from pricing.strict_json import Fields
-from pricing.wave import RecurrentGeometry, Wave, segment_state_bytes
+from pricing.formats.strict_json import Fields
+from pricing.kernel.law import WARM, price, sharing_rows
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Sharing
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RequestSpec, Workload, mix_key
+from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes
 from tests.differential.comparison import Comparison
 
 SIGMA: Final = Fraction(DEFAULT_SAFETY.numerator, DEFAULT_SAFETY.denominator)

@@ -13,19 +13,19 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from pricing.batch import Batch, PlanRequest
-from pricing.budget import fits
-from pricing.curve import Curve
-from pricing.law import Price, price
-from pricing.plan import Verdict, WavePlan, plan_wave
-from pricing.prefix_tree import build_tree
-from pricing.profile import Profile, observe
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import ONE_LAYER_FULL, RequestSpec, Signature
-from pricing.setting import Setting
-from pricing.strict_json import Fields
-from pricing.tokens import ArrayTokens, NumpyTokens
-from pricing.wave import RecurrentGeometry, Wave, segment_state_bytes
+from pricing.formats.strict_json import Fields
+from pricing.kernel.law import Price, price
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature
+from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.budget import fits
+from pricing.planner.curve import Curve
+from pricing.planner.plan import Verdict, WavePlan, plan_wave
+from pricing.planner.prefix_tree import build_tree
+from pricing.planner.setting import Setting
+from pricing.planner.tokens import ArrayTokens, NumpyTokens
 from tests.differential.comparison import Comparison
 from tests.differential.kernel_formats import BELOW_BYTES, SIGMA
 

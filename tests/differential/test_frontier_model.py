@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, required_bytes, retained_bytes
-from pricing.bands import Anchor, sharing_class, size_class
-from pricing.frontier import FRONTIER, bound_bytes, bound_of
-from pricing.profile import observe_all
+from pricing.kernel.bands import Anchor, sharing_class, size_class
+from pricing.kernel.frontier import FRONTIER, bound_bytes, bound_of
+from pricing.kernel.profile import observe_all
 from pricing.testing import counts, safeties
 from pricing.testing.strategies import positive
 from spec import frontier_model as model

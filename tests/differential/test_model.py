@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import LAWS, Profile, Reading, Safety, Wave, ineligibility, required_bytes, retained_bytes
-from pricing.profile import observe_all
+from pricing.kernel.profile import observe_all
 from pricing.testing import strategies as pp
 from spec import model
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import LAWS, PricingError, Profile, Safety, observe, required_bytes
-from pricing.backtest import Backtest, Order, ReplayedWave, backtest, ordered, quantile, replay, score
-from pricing.law import WARM
-from pricing.trace import TraceWave, read_trace
+from pricing.evidence.backtest import Backtest, Order, ReplayedWave, backtest, ordered, quantile, replay, score
+from pricing.evidence.trace import TraceWave, read_trace
+from pricing.kernel.law import WARM
 from tests.making import a_wave
 
 EVIDENCE = Path(__file__).parents[2] / "spec" / "evidence" / "h200"

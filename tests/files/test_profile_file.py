@@ -21,7 +21,7 @@ from pricing import (
     observe,
     required_bytes,
 )
-from pricing.profile_file import (
+from pricing.formats.profile_file import (
     ProfileFile,
     load_profile,
     load_profiles,
@@ -32,7 +32,7 @@ from pricing.profile_file import (
     save_profile,
     save_profiles,
 )
-from pricing.strict_json import Fields
+from pricing.formats.strict_json import Fields
 from pricing.testing import strategies as pp
 from tests.making import a_reading, a_wave, learned
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.errors import FileFormatError
-from pricing.strict_json import (
+from pricing.formats.strict_json import (
     MAX_DIGITS,
     Fields,
     canonical_json,
@@ -20,6 +19,7 @@ from pricing.strict_json import (
     read_json_lines,
     write_text_atomically,
 )
+from pricing.kernel.errors import FileFormatError
 
 
 @pytest.mark.parametrize(

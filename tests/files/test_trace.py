@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pricing import FileFormatError, ReadingKind
-from pricing.requests import ONE_LAYER_FULL
-from pricing.trace import read_readings, read_trace
+from pricing.evidence.trace import read_readings, read_trace
+from pricing.kernel.requests import ONE_LAYER_FULL
 
 SHIPPED = sorted((Path(__file__).parents[2] / "spec" / "evidence" / "h200").glob("*-1.jsonl"))
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from pricing.batch import Batch, PlanRequest
-from pricing.budget import fits
-from pricing.law import Law, required_bytes
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import RequestGroup, RequestSpec, Signature, signature_of, workload_of
-from pricing.setting import Setting
-from pricing.wave import Wave
+from pricing.kernel.law import Law, required_bytes
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import RequestGroup, RequestSpec, Signature, signature_of, workload_of
+from pricing.kernel.wave import Wave
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.budget import fits
+from pricing.planner.setting import Setting
 
 RUN_TOKENS = 40
 """Each drawn symbol stands for this many equal tokens, so that one symbol is a short request and two are not."""

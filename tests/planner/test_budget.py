@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.budget import Budget, BudgetVerdict, fits, judge, reserve_of
-from pricing.errors import QuantityError
+from pricing.kernel.errors import QuantityError
+from pricing.planner.budget import Budget, BudgetVerdict, fits, judge, reserve_of
 
 amounts = st.integers(0, 1 << 40)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.batch import Batch, BatchError, PlanRequest
-from pricing.curve import Curve, gather
-from pricing.law import required_bytes
-from pricing.laws import LAWS
-from pricing.requests import ONE_LAYER_FULL, RequestSpec, signature_of, workload_of
-from pricing.setting import Setting
+from pricing.kernel.law import required_bytes
+from pricing.kernel.laws import LAWS
+from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, signature_of, workload_of
+from pricing.planner.batch import Batch, BatchError, PlanRequest
+from pricing.planner.curve import Curve, gather
+from pricing.planner.setting import Setting
 from tests.planner.naive import (
     NaiveShape,
     grpo,

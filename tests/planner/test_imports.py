@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-import pricing.plan
-from pricing.tokens import ArrayTokens, NumpyTokens, default_tokens
+import pricing.planner.plan
+from pricing.planner.tokens import ArrayTokens, NumpyTokens, default_tokens
 
 WITHOUT_NUMPY = """
 import sys
 sys.modules["numpy"] = None
-import pricing.plan as planner
+import pricing.planner.plan as planner
 import doctest
 failed, tried = doctest.testmod(planner)
 assert tried > 5 and not failed
-from pricing.tokens import default_tokens
+from pricing.planner.tokens import default_tokens
 assert default_tokens().name == "array"
 """
 
@@ -28,7 +28,7 @@ def run(code: str) -> None:
 
 
 def test_importing_the_planner_loads_no_numpy() -> None:
-    run("import sys, pricing.plan; assert 'numpy' not in sys.modules")
+    run("import sys, pricing.planner.plan; assert 'numpy' not in sys.modules")
 
 
 def test_the_planner_works_without_numpy() -> None:
@@ -36,7 +36,7 @@ def test_the_planner_works_without_numpy() -> None:
 
 
 def test_the_example_in_the_docstring_is_true() -> None:
-    outcome = doctest.testmod(pricing.plan)
+    outcome = doctest.testmod(pricing.planner.plan)
     assert outcome.attempted > 5 and outcome.failed == 0
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.batch import Batch, PlanRequest
-from pricing.curve import gather
-from pricing.layout import NO_SEGMENT, Layout, layout_of
-from pricing.requests import RequestSpec
-from pricing.tokens import ArrayTokens, NumpyTokens, Tokens
+from pricing.kernel.requests import RequestSpec
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.curve import gather
+from pricing.planner.layout import NO_SEGMENT, Layout, layout_of
+from pricing.planner.tokens import ArrayTokens, NumpyTokens, Tokens
 from tests.planner.naive import items
 
 Items = Sequence[Sequence[PlanRequest]]

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.prefix_tree import build_tree
-from pricing.tokens import ArrayTokens, NumpyTokens, TokenError, Tokens
+from pricing.planner.prefix_tree import build_tree
+from pricing.planner.tokens import ArrayTokens, NumpyTokens, TokenError, Tokens
 from tests.planner.naive import naive_tree
 
 BACKENDS: list[Tokens] = [NumpyTokens(), ArrayTokens()]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pricing.batch import Batch
-from pricing.plan import Setting, Verdict, WavePlan, plan_wave
-from pricing.profile import Profile
-from pricing.quantities import GIB
-from pricing.quorum import UNBOUNDED_WIDTH, PeerPlanningError, Quorum, SingleProcess
-from pricing.requests import Signature
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import GIB
+from pricing.kernel.requests import Signature
+from pricing.planner.batch import Batch
+from pricing.planner.plan import Setting, Verdict, WavePlan, plan_wave
+from pricing.planner.quorum import UNBOUNDED_WIDTH, PeerPlanningError, Quorum, SingleProcess
 from tests.planner.naive import grpo, learned, only_signature
 
 ANSWER_SECONDS = 20

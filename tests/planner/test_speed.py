@@ -9,11 +9,11 @@ import numpy
 import pytest
 
 from benchmarks.plan import SIGNATURE, Size, items_of, plan_whole, warm_profile
-from pricing.batch import Batch
-from pricing.laws import find_law
-from pricing.plan import plan_batch
-from pricing.quantities import GIB
-from pricing.requests import Workload
+from pricing.kernel.laws import find_law
+from pricing.kernel.quantities import GIB
+from pricing.kernel.requests import Workload
+from pricing.planner.batch import Batch
+from pricing.planner.plan import plan_batch
 from pricing.vectorized import required_bytes_array
 
 

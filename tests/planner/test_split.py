@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import split
-from pricing.batch import Batch, PlanRequest
-from pricing.curve import gather
-from pricing.law import Law, required_bytes, retained_bytes
-from pricing.laws import LAWS
-from pricing.plan import Setting, Verdict, plan_wave
-from pricing.profile import Profile
-from pricing.quantities import DEFAULT_SAFETY, ceil_div
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
-from pricing.split import Ladder, RungBounds, rung_sizes, split_key
+from pricing.planner import split
+from pricing.kernel.law import Law, required_bytes, retained_bytes
+from pricing.kernel.laws import LAWS
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import DEFAULT_SAFETY, ceil_div
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
+from pricing.kernel.wave import Wave
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.curve import gather
+from pricing.planner.plan import Setting, Verdict, plan_wave
+from pricing.planner.split import Ladder, RungBounds, rung_sizes, split_key
 from pricing.testing import reachable_profiles
-from pricing.wave import Wave
 from tests.planner.naive import grpo, items, learned, naive_wave, only_signature, spec_groups, training_items
 from tests.planner.test_width_search import laws
 

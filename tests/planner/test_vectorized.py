@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import vectorized
-from pricing.errors import QuantityError, WaveError
-from pricing.law import WARM, Law, required_bytes
-from pricing.laws import LAWS
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, MAX_QUANTITY, Safety
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import Workload
+from pricing.kernel.errors import QuantityError, WaveError
+from pricing.kernel.law import WARM, Law, required_bytes
+from pricing.kernel.laws import LAWS
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY, Safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import Workload
+from pricing.kernel.wave import Wave
 from pricing.testing import reachable_profiles, safeties, workloads
 from pricing.vectorized import BLOCK_CANDIDATES, required_bytes_array
-from pricing.wave import Wave
 from tests.planner.naive import learned
 
 laws = st.sampled_from(list(LAWS.values()))

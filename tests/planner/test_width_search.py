@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.batch import Batch, PlanRequest
-from pricing.budget import fits
-from pricing.curve import WaveShape
-from pricing.errors import QuantityError
-from pricing.law import Law, price, required_bytes
-from pricing.laws import LAWS
-from pricing.plan import Setting, Verdict, WavePlan, plan_batch, plan_wave
-from pricing.profile import Profile, observe
-from pricing.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
-from pricing.reading import Reading
-from pricing.requests import NO_RECOMPUTE, RecomputeMode
+from pricing.kernel.errors import QuantityError
+from pricing.kernel.law import Law, price, required_bytes
+from pricing.kernel.laws import LAWS
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
+from pricing.kernel.reading import Reading
+from pricing.kernel.requests import NO_RECOMPUTE, RecomputeMode
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.budget import fits
+from pricing.planner.curve import WaveShape
+from pricing.planner.plan import Setting, Verdict, WavePlan, plan_batch, plan_wave
 from tests.planner.naive import (
     grpo,
     items,

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, contracts, observe
-from pricing.bands import (
+from pricing.kernel.bands import (
     LARGEST_CLASS_ROWS,
     MOST_BANDS,
     MOST_SHARING_CLASS,
@@ -27,8 +27,8 @@ from pricing.bands import (
     size_class,
     size_class_rows,
 )
-from pricing.errors import ProfileError
-from pricing.frontier import (
+from pricing.kernel.errors import ProfileError
+from pricing.kernel.frontier import (
     FRONTIER,
     MOST_DERIVED,
     Bound,
@@ -39,9 +39,9 @@ from pricing.frontier import (
     nowhere_above_as_smaller,
     peak_frontier,
 )
-from pricing.law import WARM, price, required_bytes, retained_bytes
-from pricing.profile import observe_all
-from pricing.quantities import LOGICAL_ROW_BYTES
+from pricing.kernel.law import WARM, price, required_bytes, retained_bytes
+from pricing.kernel.profile import observe_all
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES
 from pricing.testing import counts, histories, incomplete_readings, readings
 from pricing.testing.strategies import MAX_BYTES, MAX_ROWS, positive
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, contracts, observe, required_bytes
-from pricing.bands import MOST_BANDS
-from pricing.frontier import FRONTIER, peak_frontier
+from pricing.kernel.bands import MOST_BANDS
+from pricing.kernel.frontier import FRONTIER, peak_frontier
 
 WORKLOADS = [Workload.training(shortest_rows=64), Workload.training(shortest_rows=63)]
 NO_MARGIN = Safety(numerator=1, denominator=1)

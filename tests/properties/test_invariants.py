@@ -9,12 +9,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pricing import contracts
-from pricing.law import LOGICAL, PACKED, WARM, Law, RateLaw
-from pricing.laws import LAWS
-from pricing.profile import Profile
-from pricing.quantities import Safety, more_sharing
-from pricing.reading import Reading
-from pricing.requests import RecomputeMode, RequestGroup, RequestSpec, Workload
+from pricing.kernel.law import LOGICAL, PACKED, WARM, Law, RateLaw
+from pricing.kernel.laws import LAWS
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Safety, more_sharing
+from pricing.kernel.reading import Reading
+from pricing.kernel.requests import RecomputeMode, RequestGroup, RequestSpec, Workload
+from pricing.kernel.wave import Wave
 from pricing.testing import (
     counts,
     growths,
@@ -31,7 +32,6 @@ from pricing.testing import (
     workloads,
 )
 from pricing.testing.strategies import MAX_BYTES, MAX_ROWS, recompute_modes
-from pricing.wave import Wave
 
 laws = st.sampled_from(list(LAWS.values()))
 rate_laws = st.sampled_from([LOGICAL, PACKED, WARM])

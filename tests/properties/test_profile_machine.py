@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pricing import contracts
-from pricing.law import required_bytes
-from pricing.laws import LAWS
-from pricing.profile import Profile, observe
-from pricing.quantities import ceil_div
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import Workload
+from pricing.kernel.law import required_bytes
+from pricing.kernel.laws import LAWS
+from pricing.kernel.profile import Profile, observe
+from pricing.kernel.quantities import ceil_div
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import Workload
+from pricing.kernel.wave import Wave
 from pricing.testing import readings, waves
-from pricing.wave import Wave
 
 PACKED_PRICED = Workload.training(shortest_rows=64)
 

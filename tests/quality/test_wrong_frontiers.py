@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from pricing import Profile, Reading, Safety, Wave, contracts, observe, required_bytes
-from pricing.bands import FrontierEvidence
-from pricing.errors import PricingError
-from pricing.frontier import FRONTIER
-from pricing.profile import observe_all
-from pricing.requests import Workload
+from pricing.kernel.bands import FrontierEvidence
+from pricing.kernel.errors import PricingError
+from pricing.kernel.frontier import FRONTIER
+from pricing.kernel.profile import observe_all
+from pricing.kernel.requests import Workload
 from spec import frontier_model
 from tests.differential.test_frontier_model import model_wave, small_readings, small_waves, told
 from tests.properties.test_frontier_histories import NOISES, SHAPES, Machine, machines, readings_of, waves_of

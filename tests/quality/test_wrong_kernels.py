@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from pricing import contracts
-from pricing.errors import PricingError
-from pricing.law import LOGICAL, PACKED, WARM
-from pricing.profile import observe_all
-from pricing.quantities import DEFAULT_SAFETY, more_sharing
-from pricing.requests import ONE_LAYER_FULL, RequestSpec
+from pricing.kernel.errors import PricingError
+from pricing.kernel.law import LOGICAL, PACKED, WARM
+from pricing.kernel.profile import observe_all
+from pricing.kernel.quantities import DEFAULT_SAFETY, more_sharing
+from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec
 from pricing.testing import (
     counts,
     growths,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from pricing.planner.tokens import NumpyTokens
 from pricing.testing import reachable_profiles, safeties
-from pricing.tokens import NumpyTokens
 from tests.planner import test_curve, test_prefix_tree, test_split, test_vectorized, test_width_search
 from tests.planner.naive import items, training_items
 from tests.quality.wrong_kernels import WrongKernel, installed

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing import bands, frontier, law
-from pricing.bands import Anchor, Band, Bands, Cover, FrontierEvidence
-from pricing.frontier import Bound, Frontier
-from pricing.profile import Profile
-from pricing.quantities import LOGICAL_ROW_BYTES, ceil_div
-from pricing.reading import Reading
-from pricing.wave import Wave
+from pricing.kernel import bands, frontier, law
+from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
+from pricing.kernel.frontier import Bound, Frontier
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES, ceil_div
+from pricing.kernel.reading import Reading
+from pricing.kernel.wave import Wave
 from tests.quality.wrong_kernels import WrongKernel
 
 _right_band_of = bands.band_of

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing import law, profile, quantities, requests
-from pricing.law import Ineligible
-from pricing.profile import Profile
-from pricing.quantities import Sharing
-from pricing.reading import Reading
-from pricing.requests import RequestGroup, RequestSpec, Signature, Workload
-from pricing.wave import Wave
+from pricing.kernel import law, profile, quantities, requests
+from pricing.kernel.law import Ineligible
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Sharing
+from pricing.kernel.reading import Reading
+from pricing.kernel.requests import RequestGroup, RequestSpec, Signature, Workload
+from pricing.kernel.wave import Wave
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pricing import budget, plan, split
-from pricing.batch import Batch
-from pricing.curve import Curve, Gathering
-from pricing.law import Law, retained_bytes
-from pricing.prefix_tree import PrefixTree
-from pricing.profile import Profile
-from pricing.quantities import Safety
-from pricing.split import RungBounds, SplitChild
-from pricing.tokens import NumpyTokens
+from pricing.kernel.law import Law, retained_bytes
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Safety
+from pricing.kernel.wave import Wave
+from pricing.planner import budget, plan, split
+from pricing.planner.batch import Batch
+from pricing.planner.curve import Curve, Gathering
+from pricing.planner.prefix_tree import PrefixTree
+from pricing.planner.split import RungBounds, SplitChild
+from pricing.planner.tokens import NumpyTokens
 from pricing.vectorized import _TWINS, _Kernel
-from pricing.wave import Wave
 from tests.quality.wrong_kernels import WrongKernel
 
 

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from pricing import Profile, Reading, RequestSpec, Safety, Signature
-from pricing.budget import Budget
-from pricing.laws import LAWS
-from pricing.plan import Batch, PlanRequest, Setting, WavePlan, plan_wave
-from pricing.record import DecisionRecord
-from pricing.recorder import Handoff, Recorder, record_of_price
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL
+from pricing.kernel.laws import LAWS
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL
+from pricing.planner.budget import Budget
+from pricing.planner.plan import Batch, PlanRequest, Setting, WavePlan, plan_wave
+from pricing.records.record import DecisionRecord
+from pricing.records.recorder import Handoff, Recorder, record_of_price
 from pricing.testing import reachable_profiles, readings, safeties, waves_and_profiles
 
 SOME_RECORDS = settings(max_examples=10_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 100)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pricing import GIB, Law, Profile, RequestSpec, find_law, observe
-from pricing.budget import Budget
-from pricing.plan import Batch, PlanRequest, Setting, WavePlan, plan_wave
-from pricing.reading import Reading
-from pricing.recorder import Recorder, Triggers
-from pricing.spool import Spool
-from pricing.trace import TraceWave, read_trace
+from pricing.evidence.trace import TraceWave, read_trace
+from pricing.kernel.reading import Reading
+from pricing.planner.budget import Budget
+from pricing.planner.plan import Batch, PlanRequest, Setting, WavePlan, plan_wave
+from pricing.records.recorder import Recorder, Triggers
+from pricing.records.spool import Spool
 
 EVIDENCE = Path(__file__).parents[2] / "spec" / "evidence" / "h200"
 

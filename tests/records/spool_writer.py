@@ -9,10 +9,10 @@ import os
 import sys
 from dataclasses import replace
 
-from pricing.metrics import WaveSummary
-from pricing.record import Event, StructureFacts
-from pricing.recorder import record_of_price
-from pricing.spool import Spool
+from pricing.records.metrics import WaveSummary
+from pricing.records.record import Event, StructureFacts
+from pricing.records.recorder import record_of_price
+from pricing.records.spool import Spool
 from tests.making import a_reading, a_wave, learned
 
 MAX_FILES = 24

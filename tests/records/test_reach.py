@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, find, settings
 
-from pricing.laws import LAWS
-from pricing.plan import Verdict
-from pricing.record import DecisionRecord, Event
+from pricing.kernel.laws import LAWS
+from pricing.planner.plan import Verdict
+from pricing.records.record import DecisionRecord, Event
 from tests.records.making import planned_records, priced_records
 
 LOOK = settings(max_examples=3_000, derandomize=True, database=None, phases=[Phase.generate])

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import FileFormatError, PricingError
-from pricing.codec import IncompleteRecordError, RecordError, RecordFieldError
-from pricing.record import MAX_READ_BYTES, DecisionRecord, NewerRecordError, parse_record, record_text
-from pricing.recorder import record_of_price
-from pricing.replay import replay
+from pricing.formats.codec import IncompleteRecordError, RecordError, RecordFieldError
+from pricing.records.record import MAX_READ_BYTES, DecisionRecord, NewerRecordError, parse_record, record_text
+from pricing.records.recorder import record_of_price
+from pricing.records.replay import replay
 from tests.making import a_reading, a_wave, learned
 from tests.records.making import SOME_RECORDS, planned_records
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pricing import GIB, Profile, RequestSpec, find_law
-from pricing.budget import Budget, BudgetVerdict
-from pricing.metrics import Metrics, PrometheusExporter, WaveSummary, wandb_logger
-from pricing.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
-from pricing.record import Event, read_record
-from pricing.recorder import Handoff, Recorder, Triggers, record_of_price
-from pricing.replay import replay
-from pricing.spool import record_paths
+from pricing.planner.budget import Budget, BudgetVerdict
+from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
+from pricing.records.metrics import Metrics, PrometheusExporter, WaveSummary, wandb_logger
+from pricing.records.record import Event, read_record
+from pricing.records.recorder import Handoff, Recorder, Triggers, record_of_price
+from pricing.records.replay import replay
+from pricing.records.spool import record_paths
 from tests.making import a_reading, a_wave, learned
 
 PROFILE = learned(a_reading(1_000 * size, 300_000_000 * size, retained_bytes=10_000) for size in (1, 2, 3))
@@ -134,7 +134,7 @@ def test_nothing_raises_into_training(tmp_path: Path, caplog: pytest.LogCaptureF
     assert recorder.failures == 5 and recorder.last_failure is not None
     assert len(seen) == 3, "a broken sink does not take the others with it"
     assert recorder.spool is not None and recorder.spool.dropped >= 3
-    said = [entry.getMessage() for entry in caplog.records if entry.name == "pricing.recorder"]
+    said = [entry.getMessage() for entry in caplog.records if entry.name == "pricing.records.recorder"]
     assert len(said) == 2 and "sink is broken" in said[1]
 
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import PricingError, find_law
-from pricing.codec import encode
-from pricing.plan import Batch, WavePlan
-from pricing.record import DecisionRecord, parse_record, record_text, schema_text
-from pricing.recorder import record_of_plan
-from pricing.replay import Answer, recompute, replay, what_if
-from pricing.strict_json import canonical_json
+from pricing.formats.codec import encode
+from pricing.formats.strict_json import canonical_json
+from pricing.planner.plan import Batch, WavePlan
+from pricing.records.record import DecisionRecord, parse_record, record_text, schema_text
+from pricing.records.recorder import record_of_plan
+from pricing.records.replay import Answer, recompute, replay, what_if
 from tests.records.making import SOME_RECORDS, TOKEN, other_safety, plans, records
 
 SCHEMA_FILE = Path(__file__).parents[2] / "spec" / "report.schema.json"
@@ -33,7 +33,7 @@ def validator() -> jsonschema.protocols.Validator:
 
 
 def test_schema_file_is_what_the_code_says() -> None:
-    how = "python -c 'from pricing.record import schema_text; print(schema_text(), end=\"\")' > spec/report.schema.json"
+    how = "schema_text() of pricing.records.record, printed into spec/report.schema.json"
     assert SCHEMA_FILE.read_text() == schema_text(), f"regenerate it: {how}"
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from pricing import PricingError
-from pricing.metrics import WaveSummary
-from pricing.record import DecisionRecord, Event, StructureFacts, parse_record, read_record, record_text
-from pricing.recorder import record_of_price
-from pricing.replay import replay
-from pricing.run_report import read_run
-from pricing.spool import Spool, SpoolError, is_spool_file, record_paths, wave_paths
+from pricing.records.metrics import WaveSummary
+from pricing.records.record import DecisionRecord, Event, StructureFacts, parse_record, read_record, record_text
+from pricing.records.recorder import record_of_price
+from pricing.records.replay import replay
+from pricing.records.spool import Spool, SpoolError, is_spool_file, record_paths, wave_paths
+from pricing.report.run_report import read_run
 from tests.making import a_reading, a_wave, learned
 from tests.records import spool_writer
 
@@ -154,7 +154,7 @@ def test_trouble_is_counted_and_said_and_never_raised(
     for _ in range(3):
         assert spool.write(record) is None
     assert spool.dropped == 3 and spool.last_failure
-    assert len([entry for entry in caplog.records if entry.name == "pricing.spool"]) == 1, "said once a kind"
+    assert len([entry for entry in caplog.records if entry.name == "pricing.records.spool"]) == 1, "said once a kind"
 
 
 def test_what_cannot_be_written_is_dropped(tmp_path: Path, record: DecisionRecord) -> None:

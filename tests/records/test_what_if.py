@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pricing import Profile, RequestSpec, Safety, Sharing, find_law
-from pricing.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
-from pricing.quorum import SingleProcess
-from pricing.recorder import record_of_plan, record_of_price
-from pricing.replay import Answer, replay, what_if
+from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
+from pricing.planner.quorum import SingleProcess
+from pricing.records.recorder import record_of_plan, record_of_price
+from pricing.records.replay import Answer, replay, what_if
 from tests.making import a_wave, rate_profile
 
 ROWS = 1_000

@@ -23,9 +23,9 @@ from pricing import (
     signature_of,
     workload_of,
 )
-from pricing.law import LOGICAL, WARM
-from pricing.profile import Profile
-from pricing.requests import ONE_LAYER_FULL
+from pricing.kernel.law import LOGICAL, WARM
+from pricing.kernel.profile import Profile
+from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pricing import Profile, Safety, observe, retained_bytes
-from pricing.backtest import Order, backtest
-from pricing.frontier import FRONTIER
-from pricing.law import WARM
-from pricing.trace import TraceWave, read_trace
+from pricing.evidence.backtest import Order, backtest
+from pricing.evidence.trace import TraceWave, read_trace
+from pricing.kernel.frontier import FRONTIER
+from pricing.kernel.law import WARM
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "spec" / "evidence"
 TRACES = sorted(path for folder in ("h200", "h200-own") for path in (EVIDENCE / folder).glob("*.jsonl"))

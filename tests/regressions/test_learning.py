@@ -28,8 +28,8 @@ from pricing import (
     required_bytes,
     retained_bytes,
 )
-from pricing.law import LOGICAL, PACKED, WARM
-from pricing.requests import ONE_LAYER_FULL
+from pricing.kernel.law import LOGICAL, PACKED, WARM
+from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import a_reading, a_wave, learned
 
 INCOMPLETE = (ReadingKind.FORWARD_ONLY, ReadingKind.SPLIT_CHILD, ReadingKind.INTERRUPTED)

@@ -22,7 +22,7 @@ from adapters.torch_memory import (
 )
 from adapters.torch_memory.testing import ContractCounter
 from pricing import GIB, Profile, ReadingKind, Wave, Workload, observe, required_bytes
-from pricing.budget import Budget, BudgetVerdict, judge
+from pricing.planner.budget import Budget, BudgetVerdict, judge
 
 ROWS = 1_000
 MIB = 1 << 20

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy
 import pytest
 
-from pricing.batch import Batch, PlanRequest
-from pricing.budget import Budget, BudgetVerdict, judge
-from pricing.curve import Curve
-from pricing.law import required_bytes
-from pricing.laws import LAWS
-from pricing.plan import Setting, Verdict, WavePlan, plan_batch, plan_wave
-from pricing.profile import Profile, observe, observe_all
-from pricing.quantities import GIB, Safety
-from pricing.reading import Reading, ReadingKind
-from pricing.requests import NO_RECOMPUTE, RequestSpec, Signature
+from pricing.kernel.law import required_bytes
+from pricing.kernel.laws import LAWS
+from pricing.kernel.profile import Profile, observe, observe_all
+from pricing.kernel.quantities import GIB, Safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE, RequestSpec, Signature
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.budget import Budget, BudgetVerdict, judge
+from pricing.planner.curve import Curve
+from pricing.planner.plan import Setting, Verdict, WavePlan, plan_batch, plan_wave
 
 GB = 10**9
 EXACT = Safety(numerator=1, denominator=1)

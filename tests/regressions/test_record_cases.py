@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from pricing import GIB, NO_RECOMPUTE, Profile, RequestSpec, Safety, find_law, observe
-from pricing.budget import Budget, BudgetVerdict
-from pricing.codec import IncompleteRecordError
-from pricing.laws import LAWS
-from pricing.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
-from pricing.record import DecisionRecord, Event, parse_record, read_record, record_text
-from pricing.recorder import Handoff, Recorder, record_of_plan, record_of_price
-from pricing.replay import replay
-from pricing.spool import record_paths
+from pricing.formats.codec import IncompleteRecordError
+from pricing.kernel.laws import LAWS
+from pricing.planner.budget import Budget, BudgetVerdict
+from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
+from pricing.records.record import DecisionRecord, Event, parse_record, read_record, record_text
+from pricing.records.recorder import Handoff, Recorder, record_of_plan, record_of_price
+from pricing.records.replay import replay
+from pricing.records.spool import record_paths
 from tests.making import a_reading, a_wave, learned, rate_profile
 
 WARM = learned(a_reading(1_000 * size, 400_000_000 - 1_000_000 * size) for size in (1, 2, 3))

@@ -13,9 +13,9 @@ from adapters.torch_memory import PeakMeter, meter_for
 from adapters.trainer_rank import AdmittedOutOfMemoryError, PackedRows, TrainerRank, WaveRefusedError
 from adapters.trainer_rank.binding import bind_model
 from adapters.trainer_rank.decoder import Decoder
-from pricing.law import Ineligible
-from pricing.plan import Verdict
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
+from pricing.kernel.law import Ineligible
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
+from pricing.planner.plan import Verdict
 from tests.adapters.trainer_rank.support import CPU
 from tests.adapters.trainer_rank.waves import (
     calibrated,

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from pricing import Profile, Reading, ReadingKind, RecurrentGeometry, Safety, Sharing, Wave, Workload, observe
-from pricing.bands import NO_EVIDENCE
-from pricing.errors import (
+from pricing.kernel.bands import NO_EVIDENCE
+from pricing.kernel.errors import (
     InvalidReadingError,
     ProfileError,
     QuantityError,
@@ -29,7 +29,7 @@ from pricing.errors import (
     UnknownReadingKindError,
     WaveError,
 )
-from pricing.law import (
+from pricing.kernel.law import (
     LOGICAL,
     PACKED,
     UNPACKED_GROWTH,
@@ -50,8 +50,8 @@ from pricing.law import (
     warm_bytes,
     warm_rows,
 )
-from pricing.profile import broken_invariant, observe_all
-from pricing.quantities import (
+from pricing.kernel.profile import broken_invariant, observe_all
+from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
     GIB,
     LOGICAL_ROW_BYTES,
@@ -71,7 +71,7 @@ from pricing.quantities import (
     require_integer,
     with_safety,
 )
-from pricing.requests import (
+from pricing.kernel.requests import (
     INACTIVE,
     NO_RECOMPUTE,
     ONE_LAYER_FULL,
@@ -84,7 +84,7 @@ from pricing.requests import (
     signature_of,
     workload_of,
 )
-from pricing.wave import segment_state_bytes
+from pricing.kernel.wave import segment_state_bytes
 from spec import model
 from tests.making import a_reading, a_wave, learned, rate_profile
 

@@ -20,10 +20,10 @@ from adapters.art.translate import (
     signature_of,
     workload_of,
 )
-from pricing.profile import Profile
-from pricing.quantities import Sharing
-from pricing.reading import ReadingKind
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Sharing
+from pricing.kernel.reading import ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
 
 
 @dataclass(frozen=True, kw_only=True)

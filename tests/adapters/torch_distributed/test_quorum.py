@@ -19,8 +19,8 @@ from adapters.torch_distributed import (
 )
 from adapters.torch_memory import BudgetSampleError
 from pricing import Profile, Reading, RequestSpec, observe
-from pricing.plan import Batch, PlanRequest, Setting, WavePlan, plan_wave
-from pricing.quorum import PeerPlanningError
+from pricing.planner.plan import Batch, PlanRequest, Setting, WavePlan, plan_wave
+from pricing.planner.quorum import PeerPlanningError
 from tests.adapters.torch_distributed.ranks import GROUP_TIMEOUT_S, Outcome, run_ranks
 
 SIZES = [2, 4]

@@ -17,7 +17,7 @@ from adapters.torch_memory import (
     StorageCounter,
     sampler_for,
 )
-from pricing.budget import BudgetVerdict
+from pricing.planner.budget import BudgetVerdict
 
 SAMPLE = MemorySample(free_bytes=100, total_bytes=1_000, in_use_bytes=300, reserved_bytes=800, inactive_split_bytes=150)
 

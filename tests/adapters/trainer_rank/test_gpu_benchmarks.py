@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import controlled_table, high_branch, overhead, record_trace, soak
 from benchmarks.waves import controlled, rollouts
-from pricing.trace import read_trace
+from pricing.evidence.trace import read_trace
 
 SMALL = ["--small", "--device", "cpu", "--seconds", "60"]
 

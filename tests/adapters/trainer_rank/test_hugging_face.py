@@ -14,7 +14,7 @@ from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import TrainerRank
 from adapters.trainer_rank.binding import HuggingFaceDecoder, PackedModel, bind_model
 from adapters.trainer_rank.errors import UnsupportedModelError
-from pricing.requests import NO_RECOMPUTE, ONE_LAYER_FULL
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL
 from tests.adapters.trainer_rank.support import VOCABULARY, a_tree, assert_shared_equals_unshared, tokens
 from tests.adapters.trainer_rank.waves import groups, train
 

@@ -12,8 +12,8 @@ from adapters.torch_memory import BudgetSampler, Flaw, MemorySample, PeakMeter, 
 from adapters.torch_memory.errors import BudgetSampleError
 from adapters.trainer_rank import AdmissionError, PackedRows, Request, RequestError, TrainerRank, WaveRefusedError
 from pricing import LAWS, ReadingKind
-from pricing.plan import Verdict
-from pricing.split import split_key
+from pricing.planner.plan import Verdict
+from pricing.planner.split import split_key
 from tests.adapters.trainer_rank.support import CPU, VOCABULARY, tokens
 from tests.adapters.trainer_rank.waves import (
     calibrated,

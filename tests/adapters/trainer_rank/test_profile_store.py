@@ -9,7 +9,7 @@ import pytest
 
 from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import ProfileStore
-from pricing.plan import Verdict
+from pricing.planner.plan import Verdict
 from tests.adapters.trainer_rank.support import CPU
 from tests.adapters.trainer_rank.waves import decoder, group, groups, only_profile, rank_on, train
 

@@ -9,12 +9,12 @@ import pytest
 from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import AdmittedOutOfMemoryError, WaveRefusedError
 from pricing import LAWS, find_law
-from pricing.metrics import Metrics, wandb_logger
-from pricing.record import DecisionRecord, Event, read_record
-from pricing.recorder import Recorder, Triggers
-from pricing.replay import replay
-from pricing.run_report import Severity, read_run
-from pricing.spool import record_paths
+from pricing.records.metrics import Metrics, wandb_logger
+from pricing.records.record import DecisionRecord, Event, read_record
+from pricing.records.recorder import Recorder, Triggers
+from pricing.records.replay import replay
+from pricing.records.spool import record_paths
+from pricing.report.run_report import Severity, read_run
 from tests.adapters.trainer_rank.wave_contract import run_out_of_memory
 from tests.adapters.trainer_rank.waves import MIB, group, groups, loss_of, rank_on, train
 

@@ -11,7 +11,7 @@ from adapters.torch_distributed import DistributedQuorum
 from adapters.torch_memory import BudgetSampler, MemorySample, PeakMeter, SimulatedMemory, meter_for
 from adapters.torch_memory.errors import BudgetSampleError
 from adapters.trainer_rank import PackedRows, Request, TrainerRank, WaveRefusedError
-from pricing.errors import PricingError
+from pricing.kernel.errors import PricingError
 from tests.adapters.torch_distributed.ranks import run_ranks
 from tests.adapters.trainer_rank.waves import calibrated, given_bytes, groups, loss_of, separate, train
 

@@ -11,7 +11,7 @@ import torch
 from adapters.torch_memory import Flaw, PeakMeter
 from adapters.trainer_rank import AdmittedOutOfMemoryError, WaveOverError
 from pricing import ReadingKind
-from pricing.plan import Verdict
+from pricing.planner.plan import Verdict
 from tests.adapters.trainer_rank.waves import calibrated, group, groups, loss_of, only_profile, rank_on, train
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from torch import Tensor
 from adapters.torch_memory import BudgetSampler, PeakMeter, SimulatedMemory, StorageCounter
 from adapters.trainer_rank import MicroBatch, Request, RequestOutputs, TrainerRank
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
-from pricing.budget import reserve_of
+from pricing.planner.budget import reserve_of
 from tests.adapters.trainer_rank.support import VOCABULARY
 
 MIB = 1 << 20

@@ -1,0 +1,282 @@
+"""The profile file: what was learned, kept between runs. One format, read by every command and by the trainer.
+
+    {"format": "packed-pricing profile", "schema_version": 1, "environment": {...},
+     "profiles": [{"signature": {...} or null, "profile": {...}}, ...]}
+
+Integers only, keys sorted, entries in the order of their signatures, so equal contents are equal bytes. A file may
+hold one profile without a signature (what `pricing learn` makes of plain readings) or one profile for each memory
+signature (what a trainer keeps). `environment` is free text by name: what the profiles were learned on.
+
+A profile without warm fields reads as one whose warm fit was never made, and prices as it did before such fields
+were written. Everything else that is missing, misspelt, or reachable by no history of readings, is a `FileFormatError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from pricing.formats.strict_json import Fields, read_json_file, write_text_atomically
+from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
+from pricing.kernel.errors import ProfileError
+from pricing.kernel.profile import Profile
+from pricing.kernel.quantities import Sharing
+from pricing.kernel.requests import RecomputeMode, Signature
+
+FORMAT: Final = "packed-pricing profile"
+SCHEMA_VERSION: Final = 1
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileFile:
+    """The contents of one file. The key None is the profile that belongs to no named signature."""
+
+    profiles: Mapping[Signature | None, Profile]
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def select(self, signature: str | None = None) -> Profile:
+        """The profile whose signature's digest begins with `signature`, or the only one there is.
+
+        Raises `ProfileError` saying which signatures there are, when none or several fit.
+        """
+        fitting = [
+            profile
+            for known, profile in self.profiles.items()
+            if signature is None or (known is not None and known.digest.startswith(signature))
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        asked = "no signature was named" if signature is None else f"{signature!r} fits {len(fitting)} of them"
+        known = ", ".join("(no signature)" if key is None else key.digest for key in self.profiles) or "none"
+        raise ProfileError(f"the file holds {len(self.profiles)} profiles and {asked}; signatures: {known}")
+
+
+def load_profile(path: str | os.PathLike[str], signature: str | None = None) -> Profile:
+    """The one profile of a file, or the one whose signature's digest begins with `signature`.
+
+    Raises `FileFormatError` for a file that is no profile file, `ProfileError` where the choice is not one profile,
+    `OSError` where it cannot be read.
+    """
+    contents = load_profiles(path)
+    try:
+        return contents.select(signature)
+    except ProfileError as error:
+        raise ProfileError(f"{os.fspath(path)}: {error}") from error
+
+
+def save_profile(
+    path: str | os.PathLike[str],
+    profile: Profile,
+    signature: Signature | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write a file of one profile, whole or not at all. Raises `OSError`."""
+    save_profiles(path, ProfileFile(profiles={signature: profile}, environment=environment))
+
+
+def load_profiles(path: str | os.PathLike[str]) -> ProfileFile:
+    """Every profile of a file. Raises `FileFormatError` and `OSError`."""
+    return profiles_from_json(read_json_file(path))
+
+
+def save_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> None:
+    """Write a file of profiles, whole or not at all. Raises `OSError`."""
+    write_text_atomically(path, profiles_text(contents))
+
+
+def profiles_text(contents: ProfileFile) -> str:
+    """The file as text: equal for equal contents."""
+    entries = sorted(contents.profiles.items(), key=lambda entry: "" if entry[0] is None else entry[0].key)
+    document = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "environment": dict(contents.environment),
+        "profiles": [
+            {
+                "signature": None if signature is None else signature_to_json(signature),
+                "profile": profile_to_json(profile),
+            }
+            for signature, profile in entries
+        ],
+    }
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def profiles_from_json(fields: Fields) -> ProfileFile:
+    """The contents of a document of this format. Raises `FileFormatError`."""
+    if fields.text("format") != FORMAT:
+        raise fields.error("format", f'must be "{FORMAT}"', fields.raw("format"))
+    if fields.count("schema_version") != SCHEMA_VERSION:
+        raise fields.error(
+            "schema_version", f"this build reads version {SCHEMA_VERSION} only", fields.raw("schema_version")
+        )
+    environment = fields.optional_member("environment")
+    profiles: dict[Signature | None, Profile] = {}
+    for entry in fields.members("profiles"):
+        named = entry.optional_member("signature")
+        signature = None if named is None else signature_from_json(named)
+        if signature in profiles:
+            raise entry.error("signature", "stands there twice", None if signature is None else signature.digest)
+        profiles[signature] = profile_from_json(entry.member("profile"))
+        entry.finish()
+    fields.finish()
+    return ProfileFile(
+        profiles=MappingProxyType(profiles),
+        environment=MappingProxyType({} if environment is None else _texts_by_name(environment)),
+    )
+
+
+def profile_to_json(profile: Profile) -> Json:
+    """A profile as JSON values; exact."""
+    return {
+        "peak_bytes_per_row": profile.peak_bytes_per_row,
+        "largest_packed_rows": profile.largest_packed_rows,
+        "sharing": sharing_to_json(profile.sharing),
+        "retained_bytes_per_row": profile.retained_bytes_per_row,
+        "complete_readings": profile.complete_readings,
+        "warm_bytes_per_row": profile.warm_bytes_per_row,
+        "warm_packed_rows": profile.warm_packed_rows,
+        "warm_sharing": None if profile.warm_sharing is None else sharing_to_json(profile.warm_sharing),
+        "frontier": {
+            "peak": [_band_to_json(band) for band in profile.frontier.peak],
+            "retained": [_band_to_json(band) for band in profile.frontier.retained],
+        },
+    }
+
+
+def _band_to_json(band: Band) -> list[int]:
+    """A band as one row of integers: its key, its cover, and its anchor if it has one (6 or 10 of them)."""
+    cover, anchor = band.cover, band.anchor
+    row = [band.size, band.sharing]
+    row += [cover.compute_bytes, cover.bytes_per_row, cover.logical_rows, cover.grad_segments]
+    if anchor is not None:
+        row += [anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments]
+    return row
+
+
+def _frontier_from_json(fields: Fields) -> FrontierEvidence:
+    evidence = FrontierEvidence(peak=_bands_from_json(fields, "peak"), retained=_bands_from_json(fields, "retained"))
+    fields.finish()
+    return evidence
+
+
+def _bands_from_json(fields: Fields, name: str) -> Bands:
+    return tuple(_band_from_json(row) for row in fields.rows(name, (6, 10)))
+
+
+def _band_from_json(row: tuple[int, ...]) -> Band:
+    return Band(
+        size=row[0],
+        sharing=row[1],
+        cover=Cover(compute_bytes=row[2], bytes_per_row=row[3], logical_rows=row[4], grad_segments=row[5]),
+        anchor=(
+            Anchor(compute_bytes=row[6], packed_rows=row[7], logical_rows=row[8], grad_segments=row[9])
+            if len(row) == 10
+            else None
+        ),
+    )
+
+
+_WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
+
+
+def profile_from_json(fields: Fields) -> Profile:
+    """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields.
+
+    Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have. A
+    profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has.
+    """
+    complete = fields.count("complete_readings", 0)
+    if not any(name in _WARM_FIELDS for name in fields.unknown):
+        complete = min(complete, 1)
+    peak, rows = fields.count("peak_bytes_per_row"), fields.count("largest_packed_rows")
+    sharing = sharing_from_json(fields.member("sharing"))
+    retained = fields.optional_count("retained_bytes_per_row")
+    warm, warm_rows = fields.optional_count("warm_bytes_per_row"), fields.optional_count("warm_packed_rows")
+    warm_pair = fields.optional_member("warm_sharing")
+    warm_sharing = None if warm_pair is None else sharing_from_json(warm_pair)
+    bands = fields.optional_member("frontier")
+    frontier = FrontierEvidence() if bands is None else _frontier_from_json(bands)
+    fields.finish()
+    return fields.build(
+        lambda: Profile(
+            peak_bytes_per_row=peak,
+            largest_packed_rows=rows,
+            sharing=sharing,
+            retained_bytes_per_row=retained,
+            complete_readings=complete,
+            warm_bytes_per_row=warm,
+            warm_packed_rows=warm_rows,
+            warm_sharing=warm_sharing,
+            frontier=frontier,
+        )
+    )
+
+
+def sharing_to_json(sharing: Sharing) -> Json:
+    return {"logical_rows": sharing.logical_rows, "packed_rows": sharing.packed_rows}
+
+
+def sharing_from_json(fields: Fields) -> Sharing:
+    logical, packed = fields.count("logical_rows"), fields.count("packed_rows")
+    fields.finish()
+    return fields.build(lambda: Sharing(logical_rows=logical, packed_rows=packed))
+
+
+def signature_to_json(signature: Signature) -> Json:
+    return {
+        "topology": signature.topology,
+        "group_count": signature.group_count,
+        "request_mixes": list(signature.request_mixes),
+        "grad_modes": list(signature.grad_modes),
+        "adapter_shapes": list(signature.adapter_shapes),
+        "recompute": recompute_to_json(signature.recompute),
+    }
+
+
+def signature_from_json(fields: Fields) -> Signature:
+    topology, groups = fields.text("topology"), fields.count("group_count")
+    mixes, adapters = fields.texts("request_mixes"), fields.texts("adapter_shapes")
+    modes = fields.flags("grad_modes")
+    recompute = recompute_from_json(fields.member("recompute"))
+    fields.finish()
+    return fields.build(
+        lambda: Signature(
+            topology=topology,
+            group_count=groups,
+            request_mixes=mixes,
+            grad_modes=modes,
+            adapter_shapes=adapters,
+            recompute=recompute,
+        )
+    )
+
+
+def recompute_to_json(mode: RecomputeMode) -> Json:
+    return {
+        "granularity": mode.granularity,
+        "method": mode.method,
+        "num_layers": mode.num_layers,
+        "training": mode.training,
+    }
+
+
+def recompute_from_json(fields: Fields) -> RecomputeMode:
+    mode = RecomputeMode(
+        granularity=fields.text("granularity"),
+        method=fields.optional_text("method"),
+        num_layers=fields.optional_count("num_layers"),
+        training=fields.flag("training"),
+    )
+    fields.finish()
+    return mode
+
+
+def _texts_by_name(fields: Fields) -> dict[str, str]:
+    return {name: fields.text(name) for name in fields.unknown}

@@ -1,0 +1,22 @@
+"""The registry of laws: every law this build knows, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pricing.kernel.errors import UnknownLawError
+from pricing.kernel.frontier import FRONTIER
+from pricing.kernel.law import LOGICAL, PACKED, WARM, Law
+
+LAWS: Final[Mapping[str, Law]] = MappingProxyType({law.name: law for law in (LOGICAL, PACKED, WARM, FRONTIER)})
+DEFAULT_LAW: Final[Law] = WARM
+
+
+def find_law(name: str) -> Law:
+    """The law called `name`. Raises `UnknownLawError` listing the known ones."""
+    try:
+        return LAWS[name]
+    except (KeyError, TypeError):
+        raise UnknownLawError(f"unknown law {name!r}; known: {', '.join(LAWS)}") from None

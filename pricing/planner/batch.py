@@ -1,0 +1,167 @@
+"""A batch as the planner sees it: items of requests with their tokens, and the prefix tree over each group.
+
+The tree is built once, when the batch is made. That is the only pass over the tokens: every width of every wave, every
+split and every layout is then answered from it with integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pricing.kernel.errors import PricingError
+from pricing.kernel.quantities import require_count
+from pricing.kernel.requests import INACTIVE, SINGLE_TARGET, RequestSpec, mix_key
+from pricing.planner.prefix_tree import ROOT, PrefixTree
+from pricing.planner.tokens import Tokens, default_tokens
+
+INACTIVE_GROUP: Final = -1
+"""Group number of inactive requests."""
+
+
+class BatchError(PricingError):
+    """Requests that contradict one another or themselves. `request` is the index in caller order."""
+
+    def __init__(self, request: int, reason: str) -> None:
+        super().__init__(f"request {request}: {reason}")
+        self.request = request
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanRequest:
+    """One request with its tokens.
+
+    tokens: a row of token ids (list, numpy array, CPU tensor), as many as `spec.logical_rows`. Requests share rows only
+    within a group: the same adapter `slot` and the same grad mode. adapter: the shape of that slot's adapter, as it
+    stands in the memory signature. output_bytes: bytes of what it asks for. Compared by identity: tokens may be arrays.
+    """
+
+    tokens: Any
+    spec: RequestSpec
+    slot: str = ""
+    adapter: str = ""
+    grads: bool = True
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKey:
+    """Requests with equal keys may share rows."""
+
+    slot: str
+    grads: bool
+    adapter: str
+
+
+Item = Sequence[PlanRequest]
+
+
+class Batch:
+    """Items in caller order and what planning needs of each request. Treat as immutable.
+
+    Inactive requests keep their index and take no rows. Nodes of all groups' trees are numbered through; node 0 is the
+    root of every group, and `parents[0]` is -1. `rows` holds the tokens of active requests. Raises `BatchError`,
+    `TokenError` or `QuantityError`.
+    """
+
+    def __init__(self, items: Sequence[Item], *, tokens: Tokens | None = None) -> None:
+        self.items: tuple[tuple[PlanRequest, ...], ...] = tuple(tuple(item) for item in items)
+        self.requests: tuple[PlanRequest, ...] = tuple(request for item in self.items for request in item)
+        self.first_request: list[int] = [0]
+        for item in self.items:
+            self.first_request.append(self.first_request[-1] + len(item))
+        self.tokens: Tokens = tokens if tokens is not None else default_tokens()
+        self.groups: list[GroupKey] = []
+        self.mixes: list[str] = []
+        self.lengths: list[int] = []
+        self.output_bytes: list[int] = []
+        self.group_of: list[int] = []
+        self.single_target_rows: list[int | None] = []
+        self._describe()
+        self._build_trees()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def item_requests(self, first_item: int, width: int) -> range:
+        """Request indices of `width` items from `first_item` on."""
+        return range(self.first_request[first_item], self.first_request[first_item + width])
+
+    def is_active(self, request: int) -> bool:
+        return self.mixes[request] != INACTIVE
+
+    def depth_first(self, requests: Sequence[int]) -> list[int]:
+        """`requests` group by group and depth-first over each tree, so siblings are adjacent; inactive first."""
+        return sorted(requests, key=lambda request: (self.group_of[request], self.terminals[request], request))
+
+    def cluster(self) -> tuple[Batch, tuple[int, ...]]:
+        """The same items with siblings side by side, and the permutation: item i of the new batch was item p[i] here.
+
+        Items follow their first active request depth-first over the trees; the sort is stable.
+        """
+        order = sorted(range(len(self.items)), key=self._cluster_key)
+        return Batch([self.items[item] for item in order], tokens=self.tokens), tuple(order)
+
+    def _cluster_key(self, item: int) -> tuple[int, int]:
+        for request in self.item_requests(item, 1):
+            if self.is_active(request):
+                return self.group_of[request], self.terminals[request]
+        return -1, ROOT
+
+    def _describe(self) -> None:
+        numbers: dict[tuple[str, bool], int] = {}
+        mix_of: dict[RequestSpec, str] = {}
+        for index, request in enumerate(self.requests):
+            spec = request.spec
+            mix = mix_of.get(spec)
+            if mix is None:
+                mix = mix_of[spec] = mix_key(spec)
+            length = spec.logical_rows
+            require_count("output_bytes", request.output_bytes)
+            self.mixes.append(mix)
+            self.lengths.append(length)
+            self.output_bytes.append(request.output_bytes)
+            self.single_target_rows.append(length if mix == SINGLE_TARGET else None)
+            self.group_of.append(INACTIVE_GROUP if mix == INACTIVE else self._group_number(numbers, index, request))
+
+    def _group_number(self, numbers: dict[tuple[str, bool], int], index: int, request: PlanRequest) -> int:
+        number = numbers.setdefault((request.slot, request.grads), len(self.groups))
+        if number == len(self.groups):
+            self.groups.append(GroupKey(slot=request.slot, grads=request.grads, adapter=request.adapter))
+        elif self.groups[number].adapter != request.adapter:
+            raise BatchError(
+                index,
+                f"adapter {request.adapter!r} in slot {request.slot!r}, where an earlier request has "
+                f"{self.groups[number].adapter!r}",
+            )
+        return number
+
+    def _build_trees(self) -> None:
+        trees = [PrefixTree(self.tokens) for _ in self.groups]
+        members: list[list[int]] = [[] for _ in self.groups]
+        self.rows: list[Any] = [()] * len(self.requests)
+        for index, group in enumerate(self.group_of):
+            if group == INACTIVE_GROUP:
+                continue
+            row = self.rows[index] = self.tokens.row(self.requests[index].tokens)
+            if len(row) != self.lengths[index]:
+                raise BatchError(index, f"{len(row)} tokens, but its input shape has {self.lengths[index]}")
+            trees[group].add(row)
+            members[group].append(index)
+        self.parents: list[int] = [-1]
+        self.depths: list[int] = [0]
+        self.sources: list[int] = [-1]
+        self.terminals: list[int] = [ROOT] * len(self.requests)
+        for tree, requests in zip(trees, members, strict=True):
+            self._append_tree(tree, requests)
+
+    def _append_tree(self, tree: PrefixTree, requests: list[int]) -> None:
+        nodes = tree.freeze()
+        shift = len(self.parents) - 1
+        self.parents.extend(parent + shift if parent else ROOT for parent in nodes.parents[1:])
+        self.depths.extend(nodes.depths[1:])
+        self.sources.extend(requests[source] for source in nodes.sources[1:])
+        for request, terminal in zip(requests, nodes.terminals, strict=True):
+            self.terminals[request] = terminal + shift if terminal else ROOT

@@ -1,0 +1,266 @@
+"""The curve: for waves that begin at one item, what every width w asks of the device, found in one pass.
+
+Requests join in caller order. Each marks the part of its path that the wave does not hold yet; the unmarked length is
+the rows it adds, and at most two segment ends appear: its own, and the one where it parts from what is there. So a step
+costs O(new segments), and a whole curve O(requests + segments).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pricing.kernel.quantities import SHORT_REQUEST_ROWS, ceil_div
+from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.planner.batch import INACTIVE_GROUP, Batch
+from pricing.planner.prefix_tree import ROOT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveShape:
+    """Rows and bytes of a set of requests at full sharing.
+
+    packed_rows: token rows, each group rounded up to its row multiple. shared_rows: the same before rounding (the
+    minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum).
+    """
+
+    packed_rows: int
+    shared_rows: int
+    unshared_rows: int
+    logical_rows: int
+    grad_segments: int
+    segments: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """A stretch of widths over which signature and eligibility stay fixed, from `first_width` to the next regime."""
+
+    first_width: int
+    groups: tuple[int, ...]
+    mixes: tuple[str, ...]
+    has_short_request: bool
+
+
+class Gathering:
+    """Requests of a batch gathered one by one, with the shape of what was gathered so far. Order of gathering is
+    free."""
+
+    def __init__(self, batch: Batch, row_multiple: int = 1) -> None:
+        self._batch = batch
+        self._multiple = row_multiple
+        self._is_end: dict[int, bool] = {ROOT: True}
+        self._group_rows: dict[int, list[int]] = {}
+        self.packed_rows = 0
+        self.shared_rows = 0
+        self.unshared_rows = 0
+        self.logical_rows = 0
+        self.grad_segments = 0
+        self.segments = 0
+        self.output_bytes = 0
+        self.mixes: set[str] = set()
+        self.shortest_single_target_rows: int | None = None
+
+    def add(self, request: int) -> None:
+        """Gather one more request, which must not be in yet. Inactive requests change nothing."""
+        batch = self._batch
+        group = batch.group_of[request]
+        if group == INACTIVE_GROUP:
+            return
+        length = batch.lengths[request]
+        rows, segments = self._mark_path(batch.terminals[request], length)
+        self._grow_group(group, rows, length)
+        self.shared_rows += rows
+        self.logical_rows += length
+        self.segments += segments
+        if batch.groups[group].grads:
+            self.grad_segments += segments
+        self.output_bytes += batch.output_bytes[request]
+        self.mixes.add(batch.mixes[request])
+        single = batch.single_target_rows[request]
+        if single is not None:
+            shortest = self.shortest_single_target_rows
+            self.shortest_single_target_rows = single if shortest is None else min(shortest, single)
+
+    def _mark_path(self, terminal: int, length: int) -> tuple[int, int]:
+        """Mark the path to `terminal`; returns the rows and segments that this adds to what was gathered."""
+        is_end, parents = self._is_end, self._batch.parents
+        segments, node = 0, terminal
+        if node not in is_end:
+            is_end[node] = True
+            segments, node = 1, parents[node]
+            while node not in is_end:
+                is_end[node] = False
+                node = parents[node]
+        if not is_end[node]:
+            is_end[node] = True
+            segments += 1
+        return length - self._batch.depths[node], segments
+
+    def _grow_group(self, group: int, rows: int, length: int) -> None:
+        held = self._group_rows.get(group)
+        if held is None:
+            held = self._group_rows[group] = [0, 0]
+        multiple = self._multiple
+        if multiple == 1:
+            self.packed_rows += rows
+            self.unshared_rows += length
+        else:
+            shared, unshared = held
+            self.packed_rows += multiple * (ceil_div(shared + rows, multiple) - ceil_div(shared, multiple))
+            self.unshared_rows += multiple * (ceil_div(unshared + length, multiple) - ceil_div(unshared, multiple))
+        held[0] += rows
+        held[1] += length
+
+    def segment_nodes(self) -> list[tuple[int, int]]:
+        """The gathered requests' segments as (node where it ends, node where its parent ends), depth-first."""
+        above: dict[int, int] = {ROOT: ROOT}
+        found = []
+        for node in sorted(self._is_end)[1:]:
+            parent = above[self._batch.parents[node]]
+            above[node] = node if self._is_end[node] else parent
+            if self._is_end[node]:
+                found.append((node, parent))
+        return found
+
+    @property
+    def group_count(self) -> int:
+        return len(self._group_rows)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Numbers of the groups with an active request so far."""
+        return tuple(sorted(self._group_rows))
+
+    @property
+    def has_short_request(self) -> bool:
+        shortest = self.shortest_single_target_rows
+        return shortest is not None and shortest < SHORT_REQUEST_ROWS
+
+    @property
+    def shape(self) -> WaveShape:
+        return WaveShape(
+            packed_rows=self.packed_rows,
+            shared_rows=self.shared_rows,
+            unshared_rows=self.unshared_rows,
+            logical_rows=self.logical_rows,
+            grad_segments=self.grad_segments,
+            segments=self.segments,
+            output_bytes=self.output_bytes,
+        )
+
+
+def gather(batch: Batch, requests: Iterable[int], row_multiple: int = 1) -> Gathering:
+    """All of `requests` gathered."""
+    gathering = Gathering(batch, row_multiple)
+    for request in requests:
+        gathering.add(request)
+    return gathering
+
+
+class Curve:
+    """What each width asks for, for waves that begin at item `start`. Grows only as far as it is asked."""
+
+    def __init__(self, batch: Batch, start: int, row_multiple: int = 1) -> None:
+        self._batch = batch
+        self._start = start
+        self._gathering = Gathering(batch, row_multiple)
+        self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._shortest: list[int | None] = []
+        self._regimes: list[Regime] = []
+        self._seen = (-1, -1, False)
+
+    @property
+    def limit(self) -> int:
+        """The widest wave: every item from `start` on."""
+        return len(self._batch) - self._start
+
+    def shape(self, width: int) -> WaveShape:
+        """The shape of the first `width` items (1 to `limit`)."""
+        self._extend(width)
+        packed, shared, unshared, logical, grad_segments, segments, output = self._columns[width - 1]
+        return WaveShape(
+            packed_rows=packed,
+            shared_rows=shared,
+            unshared_rows=unshared,
+            logical_rows=logical,
+            grad_segments=grad_segments,
+            segments=segments,
+            output_bytes=output,
+        )
+
+    def regime(self, width: int) -> Regime:
+        """The regime of `width`."""
+        self._extend(width)
+        return self._regimes[self._regime_index(width)]
+
+    def last_width_of_regime(self, width: int, at_most: int) -> int:
+        """The last width of `width`'s regime that is at most `at_most`, which is at most `limit`."""
+        self._extend(at_most)
+        following = self._regime_index(width) + 1
+        if following == len(self._regimes):
+            return at_most
+        return min(at_most, self._regimes[following].first_width - 1)
+
+    def workload(self, width: int, recompute: RecomputeMode) -> Workload:
+        """The facts of eligibility of the first `width` items."""
+        regime = self.regime(width)
+        return Workload(
+            grad_modes=tuple(sorted({self._batch.groups[group].grads for group in regime.groups})),
+            request_mixes=regime.mixes,
+            recompute=recompute,
+            shortest_single_target_rows=self._shortest[width - 1],
+        )
+
+    def signature(self, width: int, recompute: RecomputeMode, topology: str) -> Signature:
+        """The memory signature of the first `width` items."""
+        regime = self.regime(width)
+        groups = [self._batch.groups[group] for group in regime.groups]
+        return Signature(
+            topology=topology,
+            group_count=len(groups),
+            request_mixes=regime.mixes,
+            grad_modes=tuple(sorted({group.grads for group in groups})),
+            adapter_shapes=tuple(sorted({group.adapter for group in groups})),
+            recompute=recompute,
+        )
+
+    def _regime_index(self, width: int) -> int:
+        return bisect_right(self._regimes, width, key=lambda regime: regime.first_width) - 1
+
+    def _extend(self, width: int) -> None:
+        assert 1 <= width <= self.limit, (width, self.limit)
+        gathering = self._gathering
+        for joined in range(len(self._columns) + 1, width + 1):
+            for request in self._batch.item_requests(self._start + joined - 1, 1):
+                gathering.add(request)
+            self._columns.append(
+                (
+                    gathering.packed_rows,
+                    gathering.shared_rows,
+                    gathering.unshared_rows,
+                    gathering.logical_rows,
+                    gathering.grad_segments,
+                    gathering.segments,
+                    gathering.output_bytes,
+                )
+            )
+            self._shortest.append(gathering.shortest_single_target_rows)
+            self._note_regime(joined)
+
+    def _note_regime(self, width: int) -> None:
+        """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change."""
+        gathering = self._gathering
+        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
+        if seen != self._seen:
+            self._seen = seen
+            self._regimes.append(
+                Regime(
+                    first_width=width,
+                    groups=gathering.groups,
+                    mixes=tuple(sorted(gathering.mixes)),
+                    has_short_request=gathering.has_short_request,
+                )
+            )

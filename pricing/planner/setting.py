@@ -1,0 +1,71 @@
+"""The setting of a plan: what model, parallel layout and recompute mode contribute to a wave, beside its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pricing.kernel.errors import QuantityError
+from pricing.kernel.quantities import require_count
+from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Workload
+from pricing.kernel.wave import Wave
+from pricing.planner.curve import WaveShape
+
+FloorBytes = Callable[[WaveShape, bool], int]
+ShapeBytes = Callable[[WaveShape], int]
+RankRows = Callable[[WaveShape, Sequence[int]], int]
+
+
+def no_floor(shape: WaveShape, cold: bool) -> int:
+    """F where nothing is known of the model: 0."""
+    return 0
+
+
+def nothing_kept(shape: WaveShape) -> int:
+    """C where nothing is known of the model: 0."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Make one for each wave: the recompute mode is what the live model says now.
+
+    topology: any fixed text that names model and parallel layout; part of the memory signature.
+    row_multiple: each group's rows are rounded up to it (the least common multiple of what parallelism and kernels
+    need). segment_state_bytes (G): see `pricing.kernel.wave.segment_state_bytes`.
+    floor_bytes(shape, cold) (F): largest analytic lower bound on compute bytes; `cold` is whether nothing was learned
+    yet, and then it includes the cold transient. checkpoint_retained_bytes(shape) (C): saved layer inputs.
+    rank_rows(shape, requests): under context parallelism, rows of the busiest rank for these requests; what is priced
+    is what that rank holds. The two functions above then see those rows as the shape's packed rows.
+
+    None of the functions may fall as a wave grows: the width search relies on it.
+    """
+
+    topology: str = ""
+    recompute: RecomputeMode = ONE_LAYER_FULL
+    row_multiple: int = 1
+    segment_state_bytes: int = 0
+    floor_bytes: FloorBytes = no_floor
+    checkpoint_retained_bytes: ShapeBytes = nothing_kept
+    rank_rows: RankRows | None = None
+
+    def __post_init__(self) -> None:
+        require_count("row_multiple", self.row_multiple)
+        if self.row_multiple < 1:
+            raise QuantityError("row_multiple", self.row_multiple, "must be at least 1")
+        require_count("segment_state_bytes", self.segment_state_bytes)
+
+    def wave(self, shape: WaveShape, requests: Sequence[int], workload: Workload, *, cold: bool) -> Wave:
+        """The wave to price for requests of this shape."""
+        if self.rank_rows is not None:
+            shape = replace(shape, packed_rows=self.rank_rows(shape, requests))
+        return Wave(
+            packed_rows=shape.packed_rows,
+            logical_rows=shape.logical_rows,
+            grad_segments=shape.grad_segments,
+            output_bytes=shape.output_bytes,
+            floor_bytes=self.floor_bytes(shape, cold),
+            checkpoint_retained_bytes=self.checkpoint_retained_bytes(shape),
+            segment_state_bytes=self.segment_state_bytes,
+            workload=workload,
+        )

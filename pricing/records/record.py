@@ -1,0 +1,663 @@
+"""The decision record: what was asked, what was known, what was answered, and what then happened.
+
+One record is one decision about one wave. It holds everything the answer depended on, so that `records.replay` can
+compute the answer again, to the byte, on a machine without a GPU: the wave's quantities, the facts that decide
+eligibility (the recompute mode as read live), the profile's content, the law, the safety factor, the budget's figures,
+and every width and rung that was tried with its own rows, price and budget. It holds no token ids, no paths and no
+names but those the caller gave: lengths, tree structure and counts say all that a price depends on.
+
+Text is canonical JSON: whole numbers only, sorted names, so that equal records are equal bytes. The dataclasses below
+are the format; `spec/report.schema.json` is generated from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pricing.formats.codec import (
+    Count,
+    Findings,
+    IncompleteRecordError,
+    Leaf,
+    RecordError,
+    RecordFieldError,
+    Signed,
+    decode,
+    encode,
+    json_schema,
+)
+from pricing.formats.profile_file import profile_from_json, profile_to_json
+from pricing.formats.strict_json import Fields, canonical_json, parse_json
+from pricing.kernel.law import Price, Term
+from pricing.kernel.profile import Profile, observe_all
+from pricing.kernel.quantities import Safety
+from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.kernel.wave import Wave
+from pricing.planner.budget import Budget
+
+SCHEMA_VERSION: Final = 1
+"""Version of the format. Fields may be added within a version; a change of meaning or a removal raises it."""
+
+MAX_RECORD_BYTES: Final = 256 << 10
+"""Default cap on one record's text. A record of a 40-step search with a GRPO batch's structure is about 30 KiB."""
+
+LEAST_RECORD_BYTES: Final = 16 << 10
+"""Smallest cap that can be asked for: what cannot be omitted (wave, profile, price, budget) needs a few KiB."""
+
+MAX_READ_BYTES: Final = 4 << 20
+"""Longest text that the reader takes; longer is an error before anything is parsed."""
+
+PER_MILLION: Final = 1_000_000
+
+
+class NewerRecordError(RecordError):
+    """A record of a later format version than this build knows."""
+
+
+class RecordTooLargeError(RecordError):
+    """A record that stays over its size cap although every part that may be omitted was."""
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+class Event(StrEnum):
+    """What became of the decision."""
+
+    ADMITTED = "admitted"
+    """Planned to run; nothing further was recorded."""
+
+    OBSERVED = "observed"
+    """Ran, and its peak was read."""
+
+    ABANDONED = "abandoned"
+    """Ran, and no peak could be read."""
+
+    REFUSED = "refused"
+    """Did not run."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    """Was admitted and ran out of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeFacts:
+    """The recompute mode as read from the live decoder. No part has a default: a price without it means nothing."""
+
+    granularity: str
+    method: str | None
+    num_layers: Count | None
+    training: bool
+
+    @classmethod
+    def of(cls, mode: RecomputeMode) -> Self:
+        return cls(granularity=mode.granularity, method=mode.method, num_layers=mode.num_layers, training=mode.training)
+
+    @property
+    def mode(self) -> RecomputeMode:
+        return RecomputeMode(
+            granularity=self.granularity, method=self.method, num_layers=self.num_layers, training=self.training
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityFacts:
+    """What a memory signature holds beyond the regime's own facts."""
+
+    topology: str
+    group_count: Count
+    adapter_shapes: tuple[str, ...]
+
+
+def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
+    """A profile, read by the profile file's own reader after what that would refuse as unknown was put aside."""
+    if not isinstance(data, dict):
+        raise RecordFieldError(where, "must be an object")
+    for name in _PROFILE_FIELDS_NEEDED:
+        if name not in data:
+            raise IncompleteRecordError(f"{where}.{name}")
+    if not any(name.startswith("warm_") for name in data):
+        findings.remarks.append(f"{where} has no warm fields: priced as before there were any")
+        data = {name: value for name, value in data.items() if name != "frontier"}  # which came after them
+    known = _known_part(data, profile_to_json(_FULL_PROFILE), findings, where)
+    assert isinstance(known, dict), "the known part of an object is an object"
+    return profile_from_json(Fields(known, "record", prefix=f"{where}."))
+
+
+def _known_part(data: object, example: object, findings: Findings, where: str) -> object:
+    """`data` without the fields that `example`, which has every field there is, does not have."""
+    if isinstance(data, dict) and isinstance(example, dict):
+        for name in data.keys() - example.keys():
+            findings.add_unknown(f"{where}.{name[:80]}")
+        return {
+            name: _known_part(value, example[name], findings, f"{where}.{name}")
+            for name, value in data.items()
+            if name in example
+        }
+    if isinstance(data, list) and isinstance(example, list) and example:
+        return [_known_part(item, example[0], findings, f"{where}[{at}]") for at, item in enumerate(data)]
+    return data
+
+
+_EXAMPLE_READING: Final = Reading(
+    packed_rows=1, logical_rows=1, grad_segments=1, output_bytes=0, peak_delta_bytes=1, retained_bytes=1
+)
+_FULL_PROFILE: Final = observe_all(Profile(), [_EXAMPLE_READING] * 3)
+_PROFILE_FIELDS_NEEDED: Final = ("peak_bytes_per_row", "largest_packed_rows", "sharing")
+_PROFILE_SCHEMA: Final = {
+    "type": "object",
+    "description": "A profile as in a profile file; without warm fields it prices as before there were any.",
+    "required": list(_PROFILE_FIELDS_NEEDED),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileFacts:
+    """A profile by content, and the digest that names it elsewhere."""
+
+    digest: str
+    content: Annotated[Profile, Leaf(encode=profile_to_json, decode=_decode_profile, schema=_PROFILE_SCHEMA)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """Facts that waves of one search share: what decides eligibility, whose profile it is, and which profile it was.
+
+    `profile` is the index of an entry of the record's `profiles`. `signature` is the signature's digest, None where the
+    caller priced without one.
+    """
+
+    request_mixes: tuple[str, ...]
+    grad_modes: tuple[bool, ...]
+    recompute: RecomputeFacts
+    profile: Count
+    identity: IdentityFacts | None = None
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveFacts:
+    """The quantities of a wave (laws, section 1) and the index of its regime."""
+
+    regime: Count
+    packed_rows: Count
+    logical_rows: Count
+    grad_segments: Count
+    output_bytes: Count
+    floor_bytes: Count
+    checkpoint_retained_bytes: Count
+    segment_state_bytes: Count
+    shortest_single_target_rows: Count | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermFacts:
+    """One candidate for the model memory."""
+
+    binding: str
+    rows: Count
+    bytes_per_row: Count
+    model_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceFacts:
+    """A price with its parts. `ineligible` holds the names of the reasons why it was not packed-priced."""
+
+    required_bytes: Count
+    retained_bytes: Count
+    compute_bytes: Count
+    output_bytes: Count
+    floor_bytes: Count
+    terms: tuple[TermFacts, ...]
+    logical_charge_bytes: Count
+    segment_charge_bytes: Count
+    binding_term: str
+    ineligible: tuple[str, ...]
+
+    @classmethod
+    def of(cls, price: Price) -> Self:
+        return cls(
+            required_bytes=price.required_bytes,
+            retained_bytes=price.retained_bytes,
+            compute_bytes=price.compute_bytes,
+            output_bytes=price.output_bytes,
+            floor_bytes=price.floor_bytes,
+            terms=tuple(_term_facts(term) for term in price.terms),
+            logical_charge_bytes=price.logical_charge_bytes,
+            segment_charge_bytes=price.segment_charge_bytes,
+            binding_term=str(price.binding_term),
+            ineligible=tuple(reason.name for reason in price.ineligible),
+        )
+
+
+def _term_facts(term: Term) -> TermFacts:
+    return TermFacts(
+        binding=str(term.binding), rows=term.rows, bytes_per_row=term.bytes_per_row, model_bytes=term.model_bytes
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFacts:
+    """The budget's figures at one moment: physically free, kept free for others, and cached by our own allocator."""
+
+    free_bytes: Signed
+    reserve_bytes: Count
+    reusable_cache_bytes: Count
+    available_bytes: Signed
+
+    @classmethod
+    def of(cls, budget: Budget) -> Self:
+        return cls(
+            free_bytes=budget.free_bytes,
+            reserve_bytes=budget.reserve_bytes,
+            reusable_cache_bytes=budget.reusable_cache_bytes,
+            available_bytes=budget.available_bytes,
+        )
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(
+            free_bytes=self.free_bytes,
+            reserve_bytes=self.reserve_bytes,
+            reusable_cache_bytes=self.reusable_cache_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffFacts:
+    """The fresh sample taken right before execution, what was held against it, and what was made of it."""
+
+    required_bytes: Count
+    budget: BudgetFacts
+    cache_serves: bool
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidthFacts:
+    """One width that the search priced, with its own rows, price and budget."""
+
+    width: Count
+    wave: WaveFacts
+    required_bytes: Count
+    available_bytes: Signed
+    learned: bool
+    trusted: bool
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildFacts:
+    """One sub-forward of a rung. `requests` is how many requests run in it."""
+
+    requests: Count
+    wave: WaveFacts
+    required_bytes: Count
+    retained_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungFacts:
+    """One rung of the split ladder, with its own children, price and budget. A pruned rung was not planned."""
+
+    subforwards: Count
+    children: tuple[ChildFacts, ...]
+    cost_bytes: Count | None
+    measured_bytes: Count | None
+    lower_bound_bytes: Count
+    available_bytes: Signed
+    pruned: bool
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructureFacts:
+    """Shape of what was asked, without token ids: rows of each active request, and the tree of shared rows.
+
+    Segment i has `segment_rows[i]` rows and continues segment `segment_parents[i]` (-1: begins at the first token).
+    """
+
+    request_rows: tuple[Count, ...]
+    segment_rows: tuple[Count, ...]
+    segment_parents: tuple[Signed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalFacts:
+    """Why nothing ran, and what would have made it fit."""
+
+    shortfall_bytes: Count
+    rows_that_fit: Count
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFacts:
+    """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, and the wave as
+    it would be priced with nothing learned."""
+
+    had_probe: bool
+    cold: WaveFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedFacts:
+    """What the wave's last reading said. `error_bytes` = required - peak_delta; `over_per_million` relates it to the
+    observed peak, rounded down (None where nothing was observed above the baseline)."""
+
+    packed_rows: Count
+    logical_rows: Count
+    grad_segments: Count
+    output_bytes: Count
+    peak_delta_bytes: Count
+    retained_bytes: Signed | None
+    grads: bool
+    kind: ReadingKind
+    closes_wave: bool
+    complete: bool
+    error_bytes: Signed
+    over_per_million: Signed | None
+
+    @classmethod
+    def of(cls, reading: Reading, required_bytes: int) -> Self:
+        error = required_bytes - reading.peak_delta_bytes
+        return cls(
+            packed_rows=reading.packed_rows,
+            logical_rows=reading.logical_rows,
+            grad_segments=reading.grad_segments,
+            output_bytes=reading.output_bytes,
+            peak_delta_bytes=reading.peak_delta_bytes,
+            retained_bytes=reading.retained_bytes,
+            grads=reading.grads,
+            kind=reading.kind,
+            closes_wave=reading.closes_wave,
+            complete=reading.is_complete,
+            error_bytes=error,
+            over_per_million=error * PER_MILLION // reading.peak_delta_bytes if reading.peak_delta_bytes else None,
+        )
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(
+            packed_rows=self.packed_rows,
+            logical_rows=self.logical_rows,
+            grad_segments=self.grad_segments,
+            output_bytes=self.output_bytes,
+            peak_delta_bytes=self.peak_delta_bytes,
+            retained_bytes=self.retained_bytes,
+            grads=self.grads,
+            kind=self.kind,
+            closes_wave=self.closes_wave,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureFacts:
+    """What went wrong after admission. The figures of the failed state stand here and never replace the admission's."""
+
+    cause: str
+    requested_bytes: Count | None = None
+    budget_after: BudgetFacts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    """One decision about one wave. See the module's docstring.
+
+    name, index: the caller's label and number of the wave.
+    price: the price of `wave`. required_bytes: what was held against `available_bytes`: the price's, or the cost of
+    the rung that runs, if the wave is split. width, agreed_width: the items of this wave, and what all ranks agreed on
+    (None: no width was searched for, the wave was priced alone). refused_elsewhere: this rank could have run.
+    omitted: parts left out for size, by path.
+    """
+
+    schema_version: Count
+    event: Event
+    name: str
+    index: Count
+    law: str
+    safety: Safety
+    verdict: str
+    wave: WaveFacts
+    price: PriceFacts
+    required_bytes: Count
+    available_bytes: Signed
+    regimes: tuple[Regime, ...]
+    profiles: tuple[ProfileFacts, ...]
+    width: Count | None = None
+    agreed_width: Count | None = None
+    budget: BudgetFacts | None = None
+    handoff: HandoffFacts | None = None
+    tried: tuple[WidthFacts, ...] = ()
+    rungs: tuple[RungFacts, ...] = ()
+    subforwards: Count | None = None
+    probe: ProbeFacts | None = None
+    refusal: RefusalFacts | None = None
+    refused_elsewhere: bool = False
+    structure: StructureFacts | None = None
+    observed: ObservedFacts | None = None
+    failure: FailureFacts | None = None
+    note: str = ""
+    omitted: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for regime in self.regimes:
+            if regime.profile >= len(self.profiles):
+                raise RecordFieldError("profiles", f"a regime names number {regime.profile} of {len(self.profiles)}")
+        for wave in self.waves:
+            if wave.regime >= len(self.regimes):
+                raise RecordFieldError("regimes", f"a wave names number {wave.regime} of {len(self.regimes)}")
+
+    @property
+    def waves(self) -> Iterator[WaveFacts]:
+        """Every wave that is priced somewhere in the record."""
+        yield self.wave
+        yield from (step.wave for step in self.tried)
+        yield from (child.wave for rung in self.rungs for child in rung.children)
+        if self.probe is not None:
+            yield self.probe.cold
+
+    @property
+    def headroom_bytes(self) -> int:
+        return self.available_bytes - self.required_bytes
+
+    def profile_of(self, wave: WaveFacts) -> Profile:
+        """The profile that `wave` was priced with."""
+        return self.profiles[self.regimes[wave.regime].profile].content
+
+    def wave_of(self, wave: WaveFacts) -> Wave:
+        """The wave as the laws take it. Raises `PricingError` where its quantities contradict one another."""
+        regime = self.regimes[wave.regime]
+        return Wave(
+            packed_rows=wave.packed_rows,
+            logical_rows=wave.logical_rows,
+            grad_segments=wave.grad_segments,
+            output_bytes=wave.output_bytes,
+            floor_bytes=wave.floor_bytes,
+            checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
+            segment_state_bytes=wave.segment_state_bytes,
+            workload=Workload(
+                grad_modes=regime.grad_modes,
+                request_mixes=regime.request_mixes,
+                recompute=regime.recompute.mode,
+                shortest_single_target_rows=wave.shortest_single_target_rows,
+            ),
+        )
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+class RegimeTable:
+    """Collects the regimes and profiles of one record while its waves are written down."""
+
+    def __init__(self) -> None:
+        self._regimes: dict[Regime, int] = {}
+        self._profiles: dict[ProfileFacts, int] = {}
+
+    def add(self, wave: Wave, profile: Profile, signature: Signature | None) -> WaveFacts:
+        """The facts of `wave`, whose regime is entered if it is new."""
+        entry = ProfileFacts(digest=profile_digest(profile), content=profile)
+        regime = _regime_of(wave.workload, self._profiles.setdefault(entry, len(self._profiles)), signature)
+        return WaveFacts(
+            regime=self._regimes.setdefault(regime, len(self._regimes)),
+            packed_rows=wave.packed_rows,
+            logical_rows=wave.logical_rows,
+            grad_segments=wave.grad_segments,
+            output_bytes=wave.output_bytes,
+            floor_bytes=wave.floor_bytes,
+            checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
+            segment_state_bytes=wave.segment_state_bytes,
+            shortest_single_target_rows=wave.workload.shortest_single_target_rows,
+        )
+
+    @property
+    def regimes(self) -> tuple[Regime, ...]:
+        return tuple(self._regimes)
+
+    @property
+    def profiles(self) -> tuple[ProfileFacts, ...]:
+        return tuple(self._profiles)
+
+
+def _regime_of(workload: Workload, profile: int, signature: Signature | None) -> Regime:
+    identity = None
+    if signature is not None:
+        identity = IdentityFacts(
+            topology=signature.topology,
+            group_count=signature.group_count,
+            adapter_shapes=signature.adapter_shapes,
+        )
+    return Regime(
+        request_mixes=workload.request_mixes,
+        grad_modes=workload.grad_modes,
+        recompute=RecomputeFacts.of(workload.recompute),
+        profile=profile,
+        identity=identity,
+        signature=None if signature is None else signature.digest,
+    )
+
+
+def profile_digest(profile: Profile) -> str:
+    """First 16 hex digits of the SHA-256 of a profile's canonical JSON."""
+    return hashlib.sha256(canonical_json(profile_to_json(profile)).encode()).hexdigest()[:16]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def record_text(record: DecisionRecord, max_bytes: int = MAX_RECORD_BYTES) -> str:
+    """A record as canonical JSON of at most `max_bytes`, with the parts omitted for that listed in `omitted`.
+
+    Left out in this order, as far as needed: the structure, the rungs' children except of the rung that runs, the
+    widths in the middle of the search. Raises `RecordTooLargeError` where that is not enough.
+    """
+    if max_bytes < LEAST_RECORD_BYTES:
+        raise RecordError(f"a cap of {max_bytes} B is under the least of {LEAST_RECORD_BYTES} B")
+    text = canonical_json(encode(record))
+    for shorter in _shortened(record):
+        if len(text) <= max_bytes:
+            break
+        text = canonical_json(encode(shorter))
+    if len(text) > max_bytes:
+        raise RecordTooLargeError(f"a record of {len(text)} B cannot be cut to {max_bytes} B")
+    return text
+
+
+def _shortened(record: DecisionRecord) -> Iterator[DecisionRecord]:
+    """The record with ever more parts left out."""
+    if record.structure is not None:
+        record = dataclasses.replace(record, structure=None, omitted=(*record.omitted, "structure"))
+        yield record
+    bulky = [at for at, rung in enumerate(record.rungs) if rung.children and not rung.fits]
+    if bulky:
+        rungs = tuple(
+            dataclasses.replace(rung, children=()) if at in bulky else rung for at, rung in enumerate(record.rungs)
+        )
+        omitted = (*record.omitted, f"rungs[*].children of {len(bulky)} rungs that do not fit")
+        record = dataclasses.replace(record, rungs=rungs, omitted=omitted)
+        yield record
+    for kept in (32, 4):
+        if len(record.tried) > 2 * kept:
+            cut = len(record.tried) - 2 * kept
+            record = dataclasses.replace(
+                record,
+                tried=record.tried[:kept] + record.tried[-kept:],
+                omitted=(*record.omitted, f"tried: {cut} of {len(record.tried)}, in the middle"),
+            )
+            yield record
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecord:
+    """A record as read: with the unknown fields that were passed over, and remarks about what was filled in."""
+
+    record: DecisionRecord
+    unknown_fields: tuple[str, ...]
+    unknown_count: int
+    remarks: tuple[str, ...]
+
+
+def read_record(path: str | os.PathLike[str]) -> ReadRecord:
+    """The record in a file. Raises `OSError`, and `PricingError` for whatever else can be wrong with it."""
+    with open(path, "rb") as stream:
+        content = stream.read(MAX_READ_BYTES + 1)
+    return parse_record(content, Path(path).name)
+
+
+def parse_record(text: str | bytes, source: str = "record") -> ReadRecord:
+    """The record in a text. Raises `FileFormatError` for what is not strict JSON, `NewerRecordError`,
+    `IncompleteRecordError` naming the missing field, or `RecordFieldError`; all are `PricingError`."""
+    if len(text) > MAX_READ_BYTES:
+        raise RecordError(f"{source}: longer than {MAX_READ_BYTES} B, so not a record")
+    data = parse_json(text, source)
+    if not isinstance(data, dict):
+        raise RecordFieldError("", "must be one JSON object")
+    version = data.get("schema_version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
+        raise NewerRecordError(
+            f"{source}: schema_version has {version.bit_length()} bits or is later"
+            if version.bit_length() > 63
+            else f"{source}: schema_version {version}; this build reads up to {SCHEMA_VERSION}"
+        )
+    return record_from_json(data)
+
+
+def record_from_json(data: Mapping[str, object]) -> ReadRecord:
+    """The record in parsed JSON."""
+    findings = Findings()
+    record = decode(DecisionRecord, data, findings)
+    if record.schema_version < 1:
+        raise RecordFieldError("schema_version", f"must be at least 1, got {record.schema_version}")
+    return ReadRecord(
+        record=record,
+        unknown_fields=tuple(findings.unknown),
+        unknown_count=findings.unknown_count,
+        remarks=tuple(findings.remarks),
+    )
+
+
+# --- schema ----------------------------------------------------------------------------------------------------------
+
+
+def schema_text() -> str:
+    """The JSON Schema of a record: the content of `spec/report.schema.json`, which a test keeps equal to this."""
+    schema = json_schema(
+        DecisionRecord,
+        title="packed-pricing decision record",
+        identifier="urn:packed-pricing:decision-record:1",
+    )
+    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
