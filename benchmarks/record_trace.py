@@ -40,6 +40,7 @@ def main() -> None:
     parser = common_arguments(__doc__.splitlines()[0])
     parser.add_argument("--scenario", required=True, choices=[*FAMILY_OF])
     parser.add_argument("--waves", type=int, default=60)
+    parser.add_argument("--release", action="store_true", help="release the cache before every wave: footprints")
     arguments = parser.parse_args()
     device = prepared(arguments)
     family, change, caller = FAMILY_OF[arguments.scenario]
@@ -51,7 +52,7 @@ def main() -> None:
         for shape in scenario_shapes(arguments.scenario, draw, unit):
             if lines.is_over or runner.waves >= arguments.waves:
                 break
-            line = runner.run(shape, caller) | {"scenario": arguments.scenario}
+            line = runner.run(shape, caller, release_cache=arguments.release) | {"scenario": arguments.scenario}
             lines.write(line)
             print(
                 f"{line['wave']:3d} {line['label']:16s} P {line['packed_rows']:7d} L {line['logical_rows']:8d} "

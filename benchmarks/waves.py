@@ -141,8 +141,13 @@ class WaveRunner:
     ) -> None:
         self.counter.release(self)
 
-    def run(self, shape: WaveShape, caller: Caller = policy_gradient) -> dict[str, Any]:
-        """One wave, forward to backward; its trace line. The adapters' gradients are dropped afterwards."""
+    def run(
+        self, shape: WaveShape, caller: Caller = policy_gradient, *, release_cache: bool = False
+    ) -> dict[str, Any]:
+        """One wave, forward to backward; its trace line. The adapters' gradients are dropped afterwards.
+
+        `release_cache` gives the allocator's idle segments back first, so that the reserved peak is this wave's own.
+        """
         rows = shape.rows(self.model.config.vocabulary, self.generator, self.device)
         requests = [
             Request(tokens=rows.token_ids[own], targets=np.roll(rows.token_ids[own], -1))
@@ -151,6 +156,9 @@ class WaveRunner:
         facts = self.model.model_facts()
         counter = self.counter
         counter.synchronize()
+        if release_cache and self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        before = self._allocator()
         baseline = counter.allocated()
         counter.reset(self)
         started = time.monotonic()
@@ -182,10 +190,22 @@ class WaveRunner:
             "seconds": round(seconds, 3),
             "baseline_bytes": baseline,
         }
-        if self.device.type == "cuda":
-            line["reserved_peak_bytes"] = torch.cuda.max_memory_reserved(self.device)
+        if before:
+            after = self._allocator()
+            line |= {
+                "reserved_baseline_bytes": before["reserved_bytes.all.current"],
+                "reserved_peak_bytes": after["reserved_bytes.all.peak"],
+                "inactive_split_baseline_bytes": before["inactive_split_bytes.all.current"],
+                "inactive_split_peak_bytes": after["inactive_split_bytes.all.peak"],
+                "allocator_retries": after["num_alloc_retries"] - before["num_alloc_retries"],
+                "cache_released": release_cache,
+            }
         self.waves += 1
         return line
+
+    def _allocator(self) -> dict[str, int]:
+        """The caching allocator's own figures; empty on a CPU."""
+        return dict(torch.cuda.memory_stats(self.device)) if self.device.type == "cuda" else {}
 
 
 @dataclass(slots=True)
