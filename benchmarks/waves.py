@@ -141,9 +141,7 @@ class WaveRunner:
     ) -> None:
         self.counter.release(self)
 
-    def run(
-        self, shape: WaveShape, caller: Caller = policy_gradient, *, release_cache: bool = False
-    ) -> dict[str, Any]:
+    def run(self, shape: WaveShape, caller: Caller = policy_gradient, *, release_cache: bool = False) -> dict[str, Any]:
         """One wave, forward to backward; its trace line. The adapters' gradients are dropped afterwards.
 
         `release_cache` gives the allocator's idle segments back first, so that the reserved peak is this wave's own.

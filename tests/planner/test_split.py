@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.planner import split
 from pricing.kernel.law import Law, required_bytes, retained_bytes
 from pricing.kernel.laws import LAWS
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, ceil_div
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
 from pricing.kernel.wave import Wave
+from pricing.planner import split
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.curve import gather
 from pricing.planner.plan import Setting, Verdict, plan_wave
