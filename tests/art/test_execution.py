@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adapters.art import bind, unbind
-from adapters.art.planning_runs import make_batch
+from tests.art.planning_runs import make_batch
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("megatron") is None, reason="megatron-core is not installed: make test-art runs this"
