@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def rank() -> Iterator[Any]:
-    from benchmarks import art_model
+    from benchmarks.h200 import art_model
 
     art_model.load_execution()
     shape = art_model.ModelShape(hidden=128, layers=2, heads=4, query_groups=2, ffn=256, vocabulary=50_304)
