@@ -215,8 +215,8 @@ def measure_peer(size: Size) -> dict[str, Any] | None:
     try:
         import torch
 
-        from adapters.art.planning_runs import Machine, run_batch
-        from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
+        from tests.art.original import Geometry, load_trainer_rank, planning_rank
+        from tests.art.planning_runs import Machine, run_batch
 
         request = load_trainer_rank().ForwardInput
     except ImportError:

@@ -1,7 +1,7 @@
-"""Record evidence traces on a GPU: python -m benchmarks.record_trace --scenario gdn --out gdn-1.jsonl --seconds 60
+"""Record evidence traces on a GPU: python -m benchmarks.h200.record_trace --scenario gdn --out gdn-1.jsonl --seconds 60
 
 Scenarios (each starts with a small cold wave, which pays compilation):
-  dense, moe, gdn, gdn_moe  the standard mix: controlled sharing, 101 branches, random GRPO waves of 0.5k to 60k rows
+  a family's name           the standard mix: controlled sharing, 101 branches, random GRPO waves of 0.5k to 60k rows
   deep                      dense, 32 layers of hidden 2,048
   long                      dense, waves up to 150k packed rows
   imbalance                 moe with a router that sends most rows to few experts
@@ -16,8 +16,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from benchmarks.families import Experts, Family, build
-from benchmarks.waves import (
+from benchmarks.h200.families import FAMILIES, Experts, Family, build
+from benchmarks.h200.waves import (
     Caller,
     Lines,
     SavingCaller,
@@ -78,6 +78,8 @@ FAMILY_OF: dict[str, tuple[str, Callable[[Family], Family] | None, Caller]] = {
     "moe": ("moe", None, policy_gradient),
     "gdn": ("gdn", None, policy_gradient),
     "gdn_moe": ("gdn_moe", None, policy_gradient),
+    "gdn_fused": ("gdn_fused", None, policy_gradient),
+    "gdn_moe_fused": ("gdn_moe_fused", None, policy_gradient),
     "deep": ("dense", _deep, policy_gradient),
     "long": ("dense", None, policy_gradient),
     "imbalance": ("moe", _imbalanced, policy_gradient),
@@ -100,7 +102,7 @@ def scenario_shapes(scenario: str, draw: random.Random, unit: int = 1) -> Iterat
         while True:
             yield rollouts(draw, draw.randint(600, 1_500) // unit)
             yield rollouts(draw, draw.randint(20_000, 50_000) // unit)
-    if scenario in ("dense", "moe", "gdn", "gdn_moe"):
+    if scenario in FAMILIES:
         shapes = [controlled(16_384 // unit, 512 // unit, sharing) for sharing in (1, 2, 4, 8)]
         yield from shuffled_repeats(shapes, 2, draw)
         yield branches(5_100 // unit, 101, max(1, 20 // unit))

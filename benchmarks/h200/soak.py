@@ -1,6 +1,6 @@
 """Soak: hundreds of random GRPO waves under a memory cap, planned by the price alone.
 
-    python -m benchmarks.soak --gib 8 --waves 300 --law warm --out soak-warm.jsonl
+    python -m benchmarks.h200.soak --gib 8 --waves 300 --law warm --out soak-warm.jsonl
 
 The process is capped (the allocator refuses more), so that a price that is too low ends in an out-of-memory error, and
 a price that is too high in small waves. A queue of groups (a prompt and its rollouts, sizes log-uniform, one item a
@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 from adapters.trainer_rank import MicroBatch, Request, TrainerRank, WaveRefusedError
-from benchmarks.families import FAMILIES, Family, build
-from benchmarks.waves import Lines, common_arguments, policy_gradient, prepared
+from benchmarks.h200.families import FAMILIES, Family, build
+from benchmarks.h200.waves import Lines, common_arguments, policy_gradient, prepared
 from pricing import LAWS, Safety
 from pricing.kernel.quantities import GIB
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from proofs import excluded_mutants
-from proofs.mutation import ARGUED, REQUIRED_SCORE, TARGET
+from mutation import excluded_mutants
+from mutation.score import ARGUED, REQUIRED_SCORE, TARGET
 
 RECORDED = json.loads(TARGET.read_text())
 

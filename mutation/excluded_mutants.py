@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-COPIED: Final = ("pricing", "tests", "spec", "proofs", "pyproject.toml", "README.md")
+COPIED: Final = ("pricing", "tests", "spec", "proofs", "mutation", "pyproject.toml", "README.md")
 
 SWAPPED: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE,

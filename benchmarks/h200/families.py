@@ -64,6 +64,8 @@ class Family:
     config: DecoderConfig
     experts: Experts | None = None
     recurrent: RecurrentGeometry | None = None
+    fused: bool = False
+    """Whether the delta rule is the flash-linear-attention package's kernel (`benchmarks.h200.fused_delta_rule`)."""
 
     @property
     def segment_state_bytes(self) -> int:
@@ -77,9 +79,17 @@ class Family:
 
     def _layer(self, config: DecoderConfig, index: int) -> DecoderLayer:
         is_recurrent = self.recurrent is not None and index % RECURRENT_EVERY != RECURRENT_EVERY - 1
-        mixer = GatedDeltaNet(config, self.recurrent) if is_recurrent and self.recurrent else Attention(config)
+        mixer = self._recurrent(config) if is_recurrent else Attention(config)
         feed_forward = GatedFeedForward(config) if self.experts is None else MixtureOfExperts(config, self.experts)
         return DecoderLayer(config, mixer, feed_forward)
+
+    def _recurrent(self, config: DecoderConfig) -> GatedDeltaNet:
+        assert self.recurrent is not None
+        if not self.fused:
+            return GatedDeltaNet(config, self.recurrent)
+        from benchmarks.h200.fused_delta_rule import FusedGatedDeltaNet
+
+        return FusedGatedDeltaNet(config, self.recurrent)
 
 
 _GDN_GEOMETRY = RecurrentGeometry(value_heads=32, key_heads=16, key_dim=128, value_dim=128, conv_kernel=4)
@@ -105,6 +115,9 @@ FAMILIES: dict[str, Family] = {
         recurrent=_GDN_GEOMETRY,
     ),
 }
+
+
+FAMILIES |= {f"{name}_fused": replace(FAMILIES[name], fused=True) for name in ("gdn", "gdn_moe")}
 
 
 def tiny(family: Family) -> Family:
@@ -192,7 +205,7 @@ class GatedDeltaNet(nn.Module):
         plan: ChunkPlan | None = inputs.shared.get("chunks")
         if plan is None:
             plan = inputs.shared["chunks"] = ChunkPlan.of(inputs.rows, geometry.conv_kernel)
-        mixed = F.silu(_TreeConvolution.apply(self.mixed(hidden_PH), self.kernel, plan.history_KP))
+        mixed = F.silu(TreeConvolution.apply(self.mixed(hidden_PH), self.kernel, plan.history_KP))
         query, key, value = mixed.split(self.widths, dim=-1)
         repeat = geometry.value_heads // geometry.key_heads
         query = _unit(query.unflatten(-1, (-1, geometry.key_dim))).repeat_interleave(repeat, dim=1)
@@ -229,6 +242,11 @@ class ChunkPlan:
             for chunks, length in self.groups
             for first in range(0, chunks, SLAB_CHUNKS)
         ]
+
+    @staticmethod
+    def history_of(rows: PackedRows, taps: int) -> Tensor:
+        """history_KP in packed rows, not reordered."""
+        return rows.on_device(_history(rows.segment_spans(), rows.packed_rows, taps))
 
     @classmethod
     def of(cls, rows: PackedRows, taps: int) -> ChunkPlan:
@@ -282,7 +300,7 @@ def _history(spans: list[tuple[int, int, int]], packed_rows: int, taps: int) -> 
     return np.stack(history)
 
 
-class _TreeConvolution(torch.autograd.Function):
+class TreeConvolution(torch.autograd.Function):
     """Causal depthwise convolution along every request: saves its input only, however many taps."""
 
     @staticmethod
