@@ -46,7 +46,7 @@ class _LiveStorage(weakref.ref[torch.UntypedStorage]):
     size_bytes: int
 
 
-class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StorageCounter(TorchDispatchMode):
     """Counts live CPU storage. A context manager; `claim` enters it too, for as long as the claim lasts.
 
     A storage can die anywhere, even in the middle of our own arithmetic (garbage collection). So its death

@@ -213,8 +213,8 @@ def _verdicts(waves: list[dict[str, Any]], verdict: str) -> int:
 
 def _medium(family: Family) -> Family:
     """A model that leaves most of an 8 GiB cap to waves, and is quick."""
-    sizes = dict(vocabulary=16_000, hidden=1024, layers=4, heads=8, kv_heads=4, feed_forward=3072)  # noqa: C408
-    return replace(family, config=replace(family.config, **sizes))
+    config = replace(family.config, vocabulary=16_000, hidden=1024, layers=4, heads=8, kv_heads=4, feed_forward=3072)
+    return replace(family, config=config)
 
 
 if __name__ == "__main__":

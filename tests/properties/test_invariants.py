@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pricing import contracts
 from pricing.kernel.law import LOGICAL, PACKED, WARM, Law, RateLaw
 from pricing.kernel.laws import LAWS
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import Safety, more_sharing
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import RecomputeMode, RequestGroup, RequestSpec, Workload
@@ -184,7 +184,7 @@ def test_observing_only_ratchets(profile: Profile, reading: Reading) -> None:
 def test_first_complete_reading_is_the_seed(before: list[Reading], reading: Reading) -> None:
     profile = Profile()
     for earlier in before:
-        profile = contracts.observe(profile, earlier)
+        profile = observe(profile, earlier)
     assert contracts.first_complete_reading_is_the_seed(profile, reading)
 
 
