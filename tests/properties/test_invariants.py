@@ -9,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pricing import contracts
-from pricing.kernel.law import LOGICAL, PACKED, WARM, Law, RateLaw
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import Safety, more_sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM, RateLaw
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import RecomputeMode, RequestGroup, RequestSpec, Workload
 from pricing.kernel.wave import Wave

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from pricing import Profile, contracts
+from pricing import contracts
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import LOGICAL, PACKED, WARM
-from pricing.kernel.profile import observe_all
+from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import DEFAULT_SAFETY, more_sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec
 from pricing.testing import (
     counts,
