@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from adapters.torch_memory import Admission, Observation
 
 if TYPE_CHECKING:
-    from pricing.kernel.law import Price
+    from pricing.kernel.price import Price
     from pricing.planner.budget import Budget
     from pricing.planner.plan import WavePlan
 
