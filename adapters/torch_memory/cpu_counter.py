@@ -134,6 +134,17 @@ class StorageCounter(TorchDispatchMode):
         """Peak live bytes and, as a witness, the peak number of live storages."""
         return self._peak_bytes, self._peak_storages
 
+    def reserved_peak(self) -> int:
+        """The peak of the live bytes: nothing is cached, nothing is rounded."""
+        return self._peak_bytes
+
+    def releasable(self) -> int:
+        """Nothing."""
+        return 0
+
+    def release_cache(self) -> None:
+        """Nothing is cached."""
+
     def reset(self, owner: object) -> None:
         """Start new peaks at what is live."""
         PROCESS_CLAIMS.require(self.device, owner)
