@@ -33,7 +33,12 @@ Profiles = Mapping[Signature, Profile] | Callable[[Signature], Profile]
 
 def profile_of(profiles: Profiles, signature: Signature) -> Profile:
     """What was learned of `signature`; an empty profile where nothing was."""
-    return profiles.get(signature, Profile()) if isinstance(profiles, Mapping) else profiles(signature)
+    if not isinstance(profiles, Mapping):
+        return profiles(signature)
+    try:
+        return profiles[signature]
+    except KeyError:
+        return Profile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
