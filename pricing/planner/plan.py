@@ -46,6 +46,7 @@ from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety, require_integer
 from pricing.kernel.requests import Signature, Workload
+from pricing.kernel.shares import Share, kinds_of
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch, BatchError, GroupKey, Item, PlanRequest
 from pricing.planner.budget import fits
@@ -362,11 +363,16 @@ def _agree_on_narrowest(judge: _Judge, quorum: Quorum) -> WavePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Regime:
-    """What stays fixed over a regime: the signature, its profile and whether that knows anything."""
+    """What stays fixed over a regime: the signature, the profile that prices it and whether that knows anything.
+
+    shares: those of the waves the profile was learned from. They are the signature's own, or, while nothing was
+    learned of these, those of a **relative**: the same kinds in other proportions (`pricing.kernel.shares`).
+    """
 
     signature: Signature
     profile: Profile
     learned: bool
+    shares: tuple[Share, ...]
 
 
 class _Judge:
@@ -476,19 +482,48 @@ class _Judge:
         regime = self._regimes.get(found.first_width)
         if regime is None:
             signature = self._curve.signature(width, self._setting.recompute, self._setting.topology)
-            profile = self._profiles.get(signature, Profile())
+            shares, profile = signature.shares, self._profiles.get(signature, Profile())
+            if profile.is_empty and shares:
+                shares, profile = self._relative(found.first_width, signature)
             regime = _Regime(
-                signature=signature, profile=profile, learned=not profile.is_empty or signature.group_count == 0
+                signature=signature,
+                profile=profile,
+                learned=not profile.is_empty or signature.group_count == 0,
+                shares=shares,
             )
             self._regimes[found.first_width] = regime
         return regime
 
+    def _relative(self, width: int, signature: Signature) -> tuple[tuple[Share, ...], Profile]:
+        """Shares and profile of the relative that prices this width lowest. The signature's own, which knows nothing,
+        where no relative lets a wave of one item run: it starts cold, as it would without relatives."""
+        best, best_bytes = (signature.shares, Profile()), -1
+        for known in sorted(self._relatives(signature), key=lambda known: known.shares):
+            profile = self._profiles[known]
+            wave = self._wave_by(width, known.shares, cold=False)
+            required = required_bytes(wave, profile, self._law, self._safety)
+            runs = fits(required, self._available_bytes) and self._is_trusted(wave, profile)
+            if (runs or width > 1) and not 0 <= best_bytes <= required:
+                best, best_bytes = (known.shares, profile), required
+        return best
+
+    def _relatives(self, signature: Signature) -> Iterator[Signature]:
+        kinds, base = kinds_of(signature.shares), signature.without_shares
+        for known, profile in self._profiles.items():
+            alike = known.shares and known.without_shares == base and kinds_of(known.shares) == kinds
+            if alike and not profile.is_empty:
+                yield known
+
     def _wave(self, width: int, *, cold: bool) -> Wave:
+        return self._wave_by(width, self._regime(width).shares, cold=cold)
+
+    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool) -> Wave:
         return self._setting.wave(
             self._curve.shape(width),
             self._batch.item_requests(self._start, width),
             self._curve.workload(width, self._setting.recompute),
             cold=cold,
+            shares=shares,
         )
 
     def _ladder(self) -> Ladder:
@@ -502,10 +537,11 @@ class _Judge:
             safety=self._safety,
             available_bytes=self._available_bytes,
             measured_splits=self._measured_splits,
+            shares=self._regime(1).shares,
         )
 
     def _plan(self, width: int, verdict: Verdict, agreed: int) -> WavePlan:
-        tried, regime = self._try(width), self._regime(width)
+        tried, regime, regimes = self._try(width), self._regime(width), self._regimes.values()
         priced = price(tried.wave, regime.profile, self._law, self._safety)
         assert priced.required_bytes == tried.required_bytes, "the executed price is the admitted one"
         return WavePlan(
@@ -522,7 +558,9 @@ class _Judge:
             row_multiple=self._setting.row_multiple,
             agreed_width=agreed,
             tried=tuple(self._tried.values()),
-            consulted=tuple((regime.signature, regime.profile) for regime in self._regimes.values()),
+            consulted=tuple(
+                {(regime.signature, regime.shares): (regime.signature, regime.profile) for regime in regimes}.values()
+            ),
         )
 
     def _empty(self, agreed: int) -> WavePlan:

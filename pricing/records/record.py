@@ -111,11 +111,12 @@ class RecomputeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityFacts:
-    """What a memory signature holds beyond the regime's own facts."""
+    """What a memory signature holds beyond the regime's own facts. `shares`: in words, for people; none before 0.2."""
 
     topology: str
     group_count: Count
     adapter_shapes: tuple[str, ...]
+    shares: tuple[str, ...] = ()
 
 
 def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
@@ -537,6 +538,7 @@ def _regime_of(workload: Workload, profile: int, signature: Signature | None) ->
             topology=signature.topology,
             group_count=signature.group_count,
             adapter_shapes=signature.adapter_shapes,
+            shares=tuple(str(share) for share in signature.shares),
         )
     return Regime(
         request_mixes=workload.request_mixes,
