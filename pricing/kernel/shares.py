@@ -29,7 +29,7 @@ from pricing.kernel.errors import WaveError
 from pricing.kernel.quantities import ceil_div, maximum, minimum, require_count
 
 SHARE_STEPS: Final = 2
-"""Size classes an octave. Finer ones cost less above the need and hold less evidence each (measured: `benchmarks.shares`)."""
+"""Size classes an octave. Finer ones cost less above the need and hold less evidence each."""
 
 PACKED: Final = "packed"
 LOGICAL: Final = "logical"
