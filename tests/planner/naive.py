@@ -97,7 +97,7 @@ def naive_kinds(requests: Iterable[PlanRequest], multiple: int = 1) -> dict[str,
 def most_of_class(size_class: int) -> Fraction:
     """The largest share of a class: from one octave's end to its middle in equal steps."""
     octave, step = divmod(size_class, SHARE_STEPS)
-    return Fraction(2 * SHARE_STEPS - step, 2 * SHARE_STEPS) / 2**octave
+    return Fraction(2 * SHARE_STEPS - step, 2 * SHARE_STEPS << octave)
 
 
 def naive_shares(requests: Iterable[PlanRequest], multiple: int = 1) -> tuple[Share, ...]:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from pricing.kernel.errors import WaveError
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import NO_RECOMPUTE, Workload
 from pricing.kernel.shares import (
