@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -22,7 +24,8 @@ from adapters.torch_memory import (
 )
 from adapters.torch_memory.counter import allocator_figures, figure
 from adapters.torch_memory.trust import environment_facts
-from adapters.trainer_rank.binding import PackedModel, bind_model
+from adapters.trainer_rank.arguments import as_law, as_safety
+from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_model
 from adapters.trainer_rank.errors import (
     AdmissionError,
     AdmittedOutOfMemoryError,
@@ -35,7 +38,7 @@ from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
 from adapters.trainer_rank.layouts import group_rows
 from adapters.trainer_rank.memory import budget_sampler
 from adapters.trainer_rank.profile_store import ProfileStore
-from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
+from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
 from adapters.trainer_rank.wave import MicroBatch, WaveStats
 from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Profile, Safety, Signature, observe, required_bytes
 from pricing.planner.budget import Budget
@@ -62,8 +65,7 @@ class _Work:
     @classmethod
     def of(cls, items: Sequence[Item], model: PackedModel) -> _Work:
         facts = model.model_facts()
-        grouped = [[item] if isinstance(item, Request) else list(item) for item in items]
-        specs = [[request.spec(facts.vocabulary) for request in item] for item in grouped]
+        checked = prepared(items, model)
         batch = Batch(
             [
                 [
@@ -75,16 +77,14 @@ class _Work:
                     )
                     for request, spec in zip(item, item_specs, strict=True)
                 ]
-                for item, item_specs in zip(grouped, specs, strict=True)
+                for item, item_specs in zip(checked.requests, checked.specs, strict=True)
             ]
         )
-        return cls(batch, [request for item in grouped for request in item])
+        return cls(batch, [request for item in checked.requests for request in item])
 
     @property
     def wants_head(self) -> bool:
-        return any(
-            request.targets is not None or request.top_k is not None or request.logits for request in self.requests
-        )
+        return any(request.wants_head for request in self.requests)
 
     @property
     def has_grads(self) -> bool:
@@ -105,6 +105,8 @@ class TrainerRank:
 
     model: a `PackedModel` or a Hugging Face causal decoder (also under peft), on one device, replicated over ranks.
     memory_bytes: use at most this much of the device; on a CPU the size of the device it stands for (needed there).
+    law, safety: a law or its name; a factor of at least 1 that is exact ("11/10", Fraction(11, 10)).
+    check: packed execution is compared with the model's own forward before it is trusted, see `bind_model`.
     profiles: file of what was learned (None: in memory). It is read now and saved after each call.
     topology: names the parallel layout; waves of different topologies teach one another nothing.
     quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
@@ -120,8 +122,9 @@ class TrainerRank:
         *,
         memory_bytes: int | None = None,
         profiles: str | Path | None = None,
-        law: Law = DEFAULT_LAW,
-        safety: Safety = DEFAULT_SAFETY,
+        law: Law | str = DEFAULT_LAW,
+        safety: Safety | Fraction | Decimal | str | float = DEFAULT_SAFETY,
+        check: str = CHECK_AT_BINDING,
         topology: str = "single",
         row_multiple: int = 1,
         quorum: Quorum = SINGLE_PROCESS,
@@ -131,13 +134,13 @@ class TrainerRank:
         meter: PeakMeter | None = None,
         sampler: BudgetSampler | None = None,
     ) -> None:
-        self._model = bind_model(model)
+        self.law = as_law(law)
+        self.safety = as_safety(safety)
+        self._model = bind_model(model, check=check)
         self._parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
         self.device = _device_of(model) if device is None else torch.device(device)
         self.meter = meter_for(self.device) if meter is None else meter
         self.sampler = budget_sampler(self.device, self.meter, memory_bytes) if sampler is None else sampler
-        self.law = law
-        self.safety = safety
         self.recorder = Recorder() if recorder is None else recorder
         self.profiles = ProfileStore(profiles, self._environment())
         self._topology = f"{self._model.model_facts().name}, {topology}"
