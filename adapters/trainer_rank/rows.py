@@ -127,6 +127,19 @@ def unshared_rows(token_rows: Sequence[Ints], device: torch.device) -> PackedRow
     )
 
 
+def no_rows(device: torch.device, requests: int = 1) -> PackedRows:
+    """A forward of nothing: every request is empty."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return PackedRows(
+        token_ids=nothing,
+        position_ids=nothing,
+        segment_ids=nothing,
+        segment_parents=nothing,
+        request_positions=(nothing,) * requests,
+        device=device,
+    )
+
+
 def tree_rows(
     segments: Sequence[Ints], parents: Sequence[int], request_segments: Sequence[int], device: torch.device
 ) -> PackedRows:

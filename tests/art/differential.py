@@ -18,7 +18,7 @@ from typing import Any, Final
 from adapters.art.binding import Binding, bind, unbind
 from adapters.art.interface import require_interface
 from pricing.evidence.trace import TraceWave
-from pricing.kernel.law import Price, price
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH
 from pricing.kernel.reading import Reading

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from pricing.formats.strict_json import Fields
-from pricing.kernel.law import Price, price
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature
@@ -82,7 +82,7 @@ def compare_width_search(case: Fields, comparison: Comparison) -> None:
 
 def _batch(case: Fields) -> Batch:
     """Prompt-major single requests: a prompt's completions share exactly the prompt."""
-    items = []
+    items: list[tuple[PlanRequest, ...]] = []
     for prompt, (rows, completions) in enumerate(zip(case.counts("prompts"), case.items("completions"), strict=True)):
         assert isinstance(completions, list), f"completions are lists of lengths, got {completions!r}"
         for completion in completions:

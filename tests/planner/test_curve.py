@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, signature_of, workload_of
 from pricing.planner.batch import Batch, BatchError, PlanRequest
 from pricing.planner.curve import Curve, gather
@@ -66,7 +67,7 @@ def test_every_width_has_the_signature_and_workload_of_its_requests(items: Items
 def test_a_regime_is_a_stretch_of_one_signature_and_one_eligibility(items: Items) -> None:
     batch = Batch(items)
     curve = Curve(batch, 0)
-    seen = []
+    seen: list[Any] = []
     for width in range(1, curve.limit + 1):
         signature = curve.signature(width, ONE_LAYER_FULL, "")
         fixed = signature, curve.workload(width, ONE_LAYER_FULL).has_short_request
