@@ -15,6 +15,7 @@ from pricing.formats.files import write_text_atomically
 from pricing.records.metrics import binding_family
 from pricing.records.record import Event
 from pricing.report.run_report import RunReport, Severity, gib, percent, read_run
+from pricing.text import visible
 
 
 @click.command(
@@ -42,7 +43,7 @@ def command(folder: Path, html_path: Path | None, as_json: bool) -> None:
     if html_path is not None:
         from pricing.report.html import page
 
-        write_text_atomically(html_path, page(report))
+        write_text_atomically(html_path, visible(page(report)))
     if as_json:
         emit_json(_to_json(report))
         return
