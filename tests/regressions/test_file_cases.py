@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pricing import GIB, FileFormatError, PricingError, Profile, observe, required_bytes
+from pricing import GIB, FileFormatError, PricingError, Profile, Signature, observe, required_bytes
 from pricing.cli.app import pricing
 from pricing.formats.profile_file import ProfileFile, load_profile, load_profiles, merge_profiles
 from pricing.formats.strict_json import MAX_DEPTH, parse_json
@@ -21,6 +21,7 @@ from pricing.records.record_file import record_text
 from pricing.records.recorder import Recorder, Triggers, record_of_price
 from pricing.records.spool import WAVES_SUFFIX, Spool
 from pricing.text import visible
+from tests.files.test_profile_file import signature
 from tests.making import a_reading, a_wave, learned
 
 PROFILE = learned(a_reading(1_000 * size, 300_000_000 * size) for size in (1, 2, 3))
@@ -290,7 +291,5 @@ def test_a_record_of_any_text_is_written_and_read_back() -> None:
         assert json.loads(record_text(a_record(name)))["name"] == name
 
 
-def _signature():  # type: ignore[no-untyped-def]
-    from tests.files.test_profile_file import signature
-
+def _signature() -> Signature:
     return signature()
