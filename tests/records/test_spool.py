@@ -330,8 +330,17 @@ def assert_only_whole_records(folder: Path) -> int:
     return len(paths)
 
 
-def kill_one_writer(folder: Path, rng: random.Random, patch: Callable[[], None] = lambda: None) -> int:
-    """Fork a writer, kill it at a random moment of its first 12 ms of writing; how many temporaries it left."""
+def writing_seconds(folder: Path) -> float:
+    """How long the first writes of a writer take here and now: what kills are spread over, also on a busy machine."""
+    began = time.monotonic()
+    spool_writer.write(str(folder), 4)
+    return max(0.012, time.monotonic() - began)
+
+
+def kill_one_writer(
+    folder: Path, rng: random.Random, patch: Callable[[], None] = lambda: None, seconds: float = 0.012
+) -> int:
+    """Fork a writer, kill it at a random moment of its first `seconds` of writing; how many temporaries it left."""
     ready_end, ready = os.pipe()
     child = os.fork()
     if child == 0:
@@ -345,7 +354,7 @@ def kill_one_writer(folder: Path, rng: random.Random, patch: Callable[[], None] 
     try:
         assert select.select([ready_end], [], [], 20)[0], "the writer did not begin"
         assert os.read(ready_end, 5) == b"begun"
-        time.sleep(rng.random() * 0.012)
+        time.sleep(rng.random() * seconds)
     finally:
         os.kill(child, signal.SIGKILL)
         os.close(ready_end)
@@ -356,8 +365,9 @@ def kill_one_writer(folder: Path, rng: random.Random, patch: Callable[[], None] 
 def test_kill_at_any_point_leaves_only_whole_records(tmp_path: Path) -> None:
     rng, folder = random.Random(5), tmp_path / "spool"
     amid_a_write = found = 0
+    seconds = writing_seconds(tmp_path / "measured")
     for kill in range(KILLS):
-        amid_a_write += kill_one_writer(folder, rng)
+        amid_a_write += kill_one_writer(folder, rng, seconds=seconds)
         if kill % 20 == 19:
             found += assert_only_whole_records(folder)
     assert found > 0, "writers were killed before they wrote anything: nothing was tested"
@@ -381,8 +391,9 @@ def test_the_kill_test_finds_a_writer_that_is_not_atomic(tmp_path: Path) -> None
         Spool._write_whole = write_in_place  # type: ignore[method-assign]  # in the forked writer only
 
     rng, broken = random.Random(6), 0
+    seconds = writing_seconds(tmp_path / "measured")
     for _ in range(KILLS):
-        kill_one_writer(tmp_path, rng, patch)
+        kill_one_writer(tmp_path, rng, patch, seconds)
         for path in record_paths(tmp_path):
             try:
                 read_record(path)
