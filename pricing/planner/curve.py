@@ -8,7 +8,7 @@ costs O(new segments), and a whole curve O(requests + segments).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS, ceil_div
@@ -48,7 +48,11 @@ class Regime:
     groups: tuple[int, ...]
     mixes: tuple[str, ...]
     has_short_request: bool
-    shares: tuple[Share, ...] = ()
+    kinds: KindRows = ONE_KIND
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        return () if self.kinds is ONE_KIND else shares_of(self.kinds)
 
 
 class Gathering:
@@ -87,8 +91,12 @@ class Gathering:
             self.grad_segments += segments
         self.output_bytes += batch.output_bytes[request]
         asked = group, batch.mixes[request]
-        self._asked_rows[asked] = self._asked_rows.get(asked, 0) + length
-        self.mixes.add(batch.mixes[request])
+        known = self._asked_rows.get(asked)
+        if known is None:
+            self._asked_rows[asked] = length
+            self.mixes.add(asked[1])
+        else:
+            self._asked_rows[asked] = known + length
         single = batch.single_target_rows[request]
         if single is not None:
             shortest = self.shortest_single_target_rows
@@ -160,8 +168,8 @@ class Gathering:
         for group, (rows, _) in self._group_rows.items():
             kind = self._batch.groups[group].kind
             packed[kind] = packed.get(kind, 0) + ceil_div(rows, self._multiple) * self._multiple
-        for (group, mix), rows in self._asked_rows.items():
-            kind = f"{mix}, {self._batch.groups[group].kind}"
+        for asked, rows in self._asked_rows.items():
+            kind = self._batch.kind_of(*asked)
             logical[kind] = logical.get(kind, 0) + rows
         return KindRows.of(packed.items(), logical.items())
 
@@ -198,7 +206,8 @@ class Curve:
         self._kinds: list[KindRows] = []
         self._shortest: list[int | None] = []
         self._regimes: list[Regime] = []
-        self._seen: Hashable = None
+        self._seen = (-1, -1, False)
+        self._last_shares: tuple[Share, ...] | None = None
 
     @property
     def limit(self) -> int:
@@ -262,11 +271,13 @@ class Curve:
 
     def _extend(self, width: int) -> None:
         assert 1 <= width <= self.limit, (width, self.limit)
-        gathering = self._gathering
+        gathering, first_request, add = self._gathering, self._batch.first_request, self._gathering.add
+        note_column, note_kinds, note_shortest = self._columns.append, self._kinds.append, self._shortest.append
         for joined in range(len(self._columns) + 1, width + 1):
-            for request in self._batch.item_requests(self._start + joined - 1, 1):
-                gathering.add(request)
-            self._columns.append(
+            item = self._start + joined - 1
+            for request in range(first_request[item], first_request[item + 1]):
+                add(request)
+            note_column(
                 (
                     gathering.packed_rows,
                     gathering.shared_rows,
@@ -277,24 +288,31 @@ class Curve:
                     gathering.output_bytes,
                 )
             )
-            self._kinds.append(gathering.kind_rows())
-            self._shortest.append(gathering.shortest_single_target_rows)
+            note_kinds(gathering.kind_rows())
+            note_shortest(gathering.shortest_single_target_rows)
             self._note_regime(joined)
 
     def _note_regime(self, width: int) -> None:
         """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change. Shares go
-        up and down."""
-        gathering = self._gathering
-        shares = shares_of(self._kinds[width - 1])
-        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request, shares)
-        if seen != self._seen:
-            self._seen = seen
-            self._regimes.append(
-                Regime(
-                    first_width=width,
-                    groups=gathering.groups,
-                    mixes=tuple(sorted(gathering.mixes)),
-                    has_short_request=gathering.has_short_request,
-                    shares=shares,
-                )
+        up and down; they are looked at only where nothing else tells, for there are as many as mixes."""
+        gathering, kinds = self._gathering, self._kinds[width - 1]
+        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
+        if seen == self._seen and (kinds is ONE_KIND or shares_of(kinds) == self._shares_seen()):
+            return
+        self._seen = seen
+        self._last_shares = None
+        self._regimes.append(
+            Regime(
+                first_width=width,
+                groups=gathering.groups,
+                mixes=tuple(sorted(gathering.mixes)),
+                has_short_request=gathering.has_short_request,
+                kinds=kinds,
             )
+        )
+
+    def _shares_seen(self) -> tuple[Share, ...]:
+        """The shares of the regime noted last."""
+        if self._last_shares is None:
+            self._last_shares = self._regimes[-1].shares
+        return self._last_shares
