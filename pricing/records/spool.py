@@ -229,10 +229,12 @@ def wave_paths(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def _paths(folder: str | os.PathLike[str], suffix: str) -> list[Path]:
+    """Whatever has such a name, also what is no regular file: who opens it says so, and waits for nothing."""
     found = []
     with os.scandir(folder) as listing:
         for item in listing:
             if item.name.endswith(suffix) and not item.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):  # evicted by a writer just now
-                    found.append((item.stat().st_mtime_ns, item.name, Path(item.path)))
+                    status = item.stat(follow_symlinks=False)
+                    found.append((status.st_mtime_ns, item.name, Path(item.path)))
     return [path for _, _, path in sorted(found)]
