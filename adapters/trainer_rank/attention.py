@@ -9,6 +9,7 @@ so that attention's memory grows with rows, not with their square.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,9 @@ _COMPILED_SHAPES = 64
 limit of 8 is reached by four model families, and a silent fall back to eager would hold P x P scores."""
 
 Mask = npt.NDArray[np.bool_]
+
+FLEX_STAND_IN: ContextVar[Callable[..., Any] | None] = ContextVar("FLEX_STAND_IN", default=None)
+"""What runs in FlexAttention's place on no device: a forecast's model of what its kernels allocate."""
 
 _QUERY_ROWS = 256
 """Queries per chunk of the explicit mask."""
@@ -64,10 +68,10 @@ def ancestry_mask(rows: PackedRows) -> BlockMask:
 
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
     """Attention over packed rows: query and result [1, H, P, D]; key, value [1, Hkv, P, D] with Hkv dividing H."""
-    if query.device.type == "cuda" and query.shape[2] >= BLOCK_ROWS:
-        out: Tensor = _compiled_flex_attention()(
-            query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-        )
+    stand_in = FLEX_STAND_IN.get()
+    if (query.device.type == "cuda" or stand_in is not None) and query.shape[2] >= BLOCK_ROWS:
+        kernel = _compiled_flex_attention() if stand_in is None else stand_in
+        out: Tensor = kernel(query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
         return out
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
