@@ -27,12 +27,12 @@ from typing import Any
 import torch
 
 from adapters.art import bind
-from adapters.art.differential import Answer, Pair, compare, recorded_history
 from adapters.art.interface import SUPPORTED_VERSION, installed_version
-from adapters.art.planning_runs import Machine, RunWave, make_batch, random_scenario, run_batch
-from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
 from pricing.evidence.trace import read_trace
 from pricing.kernel.quantities import GIB, MIB
+from tests.art.differential import Answer, Pair, compare, recorded_history
+from tests.art.original import Geometry, load_trainer_rank, planning_rank
+from tests.art.planning_runs import Machine, RunWave, make_batch, random_scenario, run_batch
 
 TRACES = Path(__file__).parent.parent / "spec" / "evidence" / "h200"
 ARMS: tuple[tuple[str, str | None, str], ...] = (

@@ -32,7 +32,7 @@ from pricing.kernel.bands import (
     size_class_rows,
 )
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import price, required_bytes
+from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import ceil_div
 from pricing.kernel.requests import Workload

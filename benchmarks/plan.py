@@ -30,8 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy
 
 from pricing.formats.strict_json import write_text_atomically
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import Reading, ReadingKind
@@ -215,8 +215,8 @@ def measure_peer(size: Size) -> dict[str, Any] | None:
     try:
         import torch
 
-        from adapters.art.planning_runs import Machine, run_batch
-        from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
+        from tests.art.original import Geometry, load_trainer_rank, planning_rank
+        from tests.art.planning_runs import Machine, run_batch
 
         request = load_trainer_rank().ForwardInput
     except ImportError:

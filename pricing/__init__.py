@@ -21,18 +21,9 @@ from pricing.kernel.errors import (
     UnknownReadingKindError,
     WaveError,
 )
-from pricing.kernel.law import (
-    BindingTerm,
-    Ineligible,
-    Law,
-    Price,
-    Term,
-    ineligibility,
-    price,
-    required_bytes,
-    retained_bytes,
-)
+from pricing.kernel.law import BindingTerm, Ineligible, Law, Term, ineligibility
 from pricing.kernel.laws import DEFAULT_LAW, LAWS, find_law
+from pricing.kernel.price import Price, price, required_bytes, retained_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, Safety, Sharing
 from pricing.kernel.reading import Reading, ReadingKind

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from pricing.kernel.errors import QuantityError, WaveError
 from pricing.kernel.frontier import Bound, FrontierLaw, peak_frontier
-from pricing.kernel.law import UNPACKED_GROWTH, WARM, Law, RateLaw, required_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
@@ -33,6 +34,7 @@ from pricing.kernel.quantities import (
     Sharing,
     require_count,
 )
+from pricing.kernel.rate_laws import UNPACKED_GROWTH, WARM, RateLaw
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
 
@@ -212,7 +214,7 @@ def ceil_div_seen(numerator: Any, denominator: int, use: Arithmetic) -> Any:
 
 
 def sharing_rows_seen(columns: Columns, sharing: Sharing, growth: int, use: Arithmetic) -> Any:
-    """`pricing.kernel.law.sharing_rows` over columns."""
+    """`pricing.kernel.rate_laws.sharing_rows` over columns."""
     implied = ceil_div_seen(
         use.seen(columns.logical_rows * use.seen(sharing.packed_rows)), growth * sharing.logical_rows, use
     )

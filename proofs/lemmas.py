@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from pricing.kernel.law import sharing_rows
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import UNSHARED, Sharing, ceil_div, is_more_sharing, more_sharing, with_safety
+from pricing.kernel.rate_laws import sharing_rows
 from pricing.kernel.reading import Reading
 from proofs.solver.kernel import shipped
 from proofs.solver.proof import Call, Given, lemma

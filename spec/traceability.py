@@ -13,7 +13,7 @@ import ast
 import importlib
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,12 +102,15 @@ def function_targets() -> dict[str, list[Target]]:
 
 
 def contract_targets() -> dict[str, list[Target]]:
-    path = ROOT / "pricing" / "contracts" / "__init__.py"
-    lines = definitions(path)
     return {
-        identifier: [Target(predicate.__name__, path, lines[predicate.__name__]) for predicate in invariant.predicates]
+        identifier: [_predicate_target(predicate) for predicate in invariant.predicates]
         for identifier, invariant in INVARIANTS.items()
     }
+
+
+def _predicate_target(predicate: Callable[..., bool]) -> Target:
+    path = ROOT / Path(*predicate.__module__.split(".")).with_suffix(".py")
+    return Target(predicate.__name__, path, definitions(path)[predicate.__name__])
 
 
 def test_targets(folder_names: tuple[str, ...]) -> dict[str, list[Target]]:

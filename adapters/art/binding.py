@@ -27,8 +27,9 @@ from adapters.art.translate import (
     signature_of,
     workload_of,
 )
-from pricing.kernel.law import Law, price, required_bytes, retained_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
+from pricing.kernel.price import price, required_bytes, retained_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
@@ -98,7 +99,7 @@ class Binding:
 
     @property
     def last_priced(self) -> tuple[Wave, Profile]:
-        """The wave priced last, with the profile it was priced by: what `pricing.kernel.law.price` explains."""
+        """The wave priced last, with the profile it was priced by: what `pricing.kernel.price.price` explains."""
         _, wave, profile = next(reversed(self._priced.values()))
         return wave, profile
 

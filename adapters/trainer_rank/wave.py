@@ -12,7 +12,7 @@ from adapters.trainer_rank.errors import WaveOverError
 from adapters.trainer_rank.request import Request, RequestOutputs
 
 if TYPE_CHECKING:
-    from pricing.kernel.law import Price
+    from pricing.kernel.price import Price
     from pricing.planner.budget import Budget
     from pricing.planner.plan import WavePlan
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
 from pricing.cli.price import priced_verb
 from pricing.formats.profile_file import profile_to_json
-from pricing.kernel.law import Price
 from pricing.kernel.laws import find_law
+from pricing.kernel.price import Price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES
 from pricing.kernel.wave import Wave

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import Price
+from pricing.kernel.price import Price
 
 if TYPE_CHECKING:
     from rich.console import Console

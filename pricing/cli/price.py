@@ -11,7 +11,8 @@ from pricing.cli.options import json_option, law_option, profile_option, safety_
 from pricing.cli.output import emit_json, price_to_json
 from pricing.cli.wave_input import WAVE_HELP, read_wave, wave_options
 from pricing.formats.profile_file import load_profile
-from pricing.kernel.law import Law, Price, price
+from pricing.kernel.law import Law
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.wave import Wave

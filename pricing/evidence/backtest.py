@@ -15,7 +15,8 @@ from typing import Final
 
 from pricing.evidence.trace import TraceWave
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import Law, price
+from pricing.kernel.law import Law
+from pricing.kernel.price import price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, Safety
 

@@ -37,9 +37,10 @@ from functools import cmp_to_key
 from typing import Final
 
 from pricing.kernel.bands import Anchor, Bands, Cover, FrontierEvidence, find_band
-from pricing.kernel.law import WARM, Breakdown, Ineligible, Term, ineligibility, is_retained_trusted, sharing_rows
+from pricing.kernel.law import Breakdown, Ineligible, Term, ineligibility
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH, ceil_div, maximum, minimum
+from pricing.kernel.rate_laws import WARM, is_retained_trusted, sharing_rows
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
 
@@ -291,25 +292,30 @@ def _fronts(bounds: Iterable[Bound], nowhere_above: Callable[[Bound, Bound], boo
 
 def peak_frontier(evidence: FrontierEvidence, packed_priced: bool, state_bytes: int) -> Frontier:
     """The frontier of peaks. Without packed pricing there are no charges, and L grows peaks in proportion only."""
-    key = ("peak", packed_priced, state_bytes if packed_priced else 0)
-    return _derived(evidence, key, evidence.peak)
+    return _derived(evidence, ("peak", packed_priced, state_bytes if packed_priced else 0))
 
 
 def retained_frontier(evidence: FrontierEvidence, packed_priced: bool) -> Frontier:
     """The frontier of retained bytes. No segment charge: recurrent states do not outlive their layer."""
-    return _derived(evidence, ("retained", packed_priced, 0), evidence.retained)
+    return _derived(evidence, ("retained", packed_priced, 0))
 
 
-def _derived(evidence: FrontierEvidence, key: tuple[str, bool, int], bands: Bands) -> Frontier:
+def _derived(evidence: FrontierEvidence, key: tuple[str, bool, int]) -> Frontier:
+    """`_made(evidence, key)`, remembered with the evidence: a function of the two alone, so no price can tell."""
     known = evidence.derived.get(key)
     if isinstance(known, Frontier):
         return known
-    _, packed_priced, state_bytes = key
-    frontier = frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, state_bytes)
+    frontier = _made(evidence, key)
     if len(evidence.derived) >= MOST_DERIVED:
         evidence.derived.clear()
     evidence.derived[key] = frontier
     return frontier
+
+
+def _made(evidence: FrontierEvidence, key: tuple[str, bool, int]) -> Frontier:
+    of, packed_priced, state_bytes = key
+    bands = evidence.peak if of == "peak" else evidence.retained
+    return frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, state_bytes)
 
 
 MOST_DERIVED: Final = 8

@@ -41,8 +41,9 @@ from types import MappingProxyType
 from typing import Final
 
 from pricing.kernel.errors import QuantityError
-from pricing.kernel.law import Law, Price, price, required_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import Price, price, required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety, require_integer
 from pricing.kernel.requests import Signature, Workload

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pricing.kernel.law import Law, Price, required_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import Price, required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, ceil_div
 from pricing.kernel.wave import Wave

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
-from pricing.kernel.law import Law, required_bytes, retained_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, Safety, ceil_div, with_safety
 from pricing.kernel.requests import Workload

@@ -36,7 +36,8 @@ from pricing.formats.codec import (
 )
 from pricing.formats.profile_file import profile_from_json, profile_to_json
 from pricing.formats.strict_json import Fields, canonical_json, parse_json
-from pricing.kernel.law import Price, Term
+from pricing.kernel.law import Term
+from pricing.kernel.price import Price
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import Safety
 from pricing.kernel.reading import Reading, ReadingKind

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from pricing.formats.codec import MAX_TEXT_CHARS
-from pricing.kernel.law import Law, price
+from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 from pricing.kernel.reading import Reading

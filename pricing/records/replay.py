@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from pricing.formats.codec import IncompleteRecordError, encode
-from pricing.kernel.law import Law, price, required_bytes, retained_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
+from pricing.kernel.price import price, required_bytes, retained_bytes
 from pricing.kernel.quantities import TRUST_GROWTH, Safety
 from pricing.planner.budget import fits, judge
 from pricing.planner.plan import Verdict

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from pricing.kernel.law import UNPACKED_GROWTH
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, Safety
+from pricing.kernel.rate_laws import UNPACKED_GROWTH
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import (
     NO_RECOMPUTE,

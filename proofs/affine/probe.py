@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, refuted
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes, warm_bytes, warm_rows
+from pricing.kernel.price import required_bytes
+from pricing.kernel.rate_laws import WARM, warm_bytes, warm_rows
 from proofs.lemmas import MONOTONE, a_rate_that_covers_at_the_floor_covers_above, the_safety_factor_never_shrinks
 from proofs.solver.proof import Given, theorem
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import required_bytes
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, refuted
 
 

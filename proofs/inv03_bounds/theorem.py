@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import required_bytes
+from pricing.kernel.price import required_bytes
 from proofs.lemmas import MONOTONE
 from proofs.solver.proof import Given, theorem
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import PACKED, required_bytes
+from pricing.kernel.price import required_bytes
+from pricing.kernel.rate_laws import PACKED
 from proofs.inv05_more_sharing.theorem import profile_with_more_sharing
 from proofs.solver.proof import Given, refuted
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import PACKED, WARM, required_bytes
+from pricing.kernel.price import required_bytes
+from pricing.kernel.rate_laws import PACKED, WARM
 from proofs.solver.proof import Given, refuted
 
 

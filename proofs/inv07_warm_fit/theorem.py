@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pricing import contracts
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import required_bytes
+from pricing.kernel.rate_laws import WARM
 from proofs.lemmas import MONOTONE
 from proofs.solver.proof import Given, theorem
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import observe
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from proofs.inv08_coverage.theorem import wave_of
 from proofs.solver.proof import Given, refuted
 

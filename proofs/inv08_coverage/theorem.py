@@ -7,9 +7,10 @@ kept by observing any other, and implies the coverage that the invariant promise
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM, all_readings_bytes, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import TRUST_GROWTH
+from pricing.kernel.rate_laws import WARM, all_readings_bytes
 from pricing.kernel.reading import Reading
 from pricing.kernel.wave import Wave
 from proofs.lemmas import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import PACKED, WARM, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import observe
+from pricing.kernel.rate_laws import PACKED, WARM
 from proofs.solver.proof import Given, refuted
 
 

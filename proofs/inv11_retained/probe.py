@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import PACKED, required_bytes, retained_bytes
+from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.quantities import TRUST_GROWTH
+from pricing.kernel.rate_laws import PACKED
 from proofs.solver.proof import Given, refuted
 
 

@@ -7,8 +7,10 @@ That nothing else can take part (clock, randomness, files, state that outlives a
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM, Law, price, required_bytes, retained_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import price, required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, theorem
 
 

@@ -5,9 +5,10 @@ Both counterexamples are searched for, not written down, in a fixed order, and b
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave

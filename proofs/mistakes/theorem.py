@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pricing.kernel.law import LOGICAL, PACKED, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import observe
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import LOGICAL, PACKED
 from pricing.kernel.wave import Wave
 from proofs.mistakes.rules import ratio_price, repaired_gate_price, size_gate_price, unclamped_price
 from proofs.solver.proof import Given, refuted, theorem

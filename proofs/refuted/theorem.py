@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import LOGICAL, PACKED, WARM, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.quantities import DEFAULT_SAFETY, LOGICAL_ROW_BYTES, Safety, maximum, with_safety
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from proofs.solver.proof import Given, refuted
 
 NO_MARGIN = Safety(numerator=1, denominator=1)

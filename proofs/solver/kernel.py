@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pricing.kernel import bands, law, profile, quantities, reading, wave
+from pricing.kernel import bands, law, profile, quantities, rate_laws, reading, wave
 from pricing.kernel.law import Ineligible
 from proofs.solver.run import ProofError, Run, merge
 from proofs.solver.symbolic import InexactError, Integer
@@ -31,8 +31,8 @@ MERGED: list[Callable[..., Any]] = [
     reading.require_peak_above_baseline,
     wave.require_rows_to_run,
     profile.require_reachable,
-    law.sharing_rows,
-    law.is_retained_trusted,
+    rate_laws.sharing_rows,
+    rate_laws.is_retained_trusted,
 ]
 """Shipped functions whose paths are joined. A law that brings its own small functions adds them here."""
 

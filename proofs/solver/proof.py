@@ -24,9 +24,10 @@ import z3
 
 from pricing.kernel.bands import NO_EVIDENCE, FrontierEvidence
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import LOGICAL, PACKED, WARM, Law
+from pricing.kernel.law import Law
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety, Sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, Workload
 from pricing.kernel.wave import Wave

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.art.testing import ArtUnavailableError, load_trainer_rank
+from tests.art.original import ArtUnavailableError, load_trainer_rank
 
 HERE = Path(__file__).parent
 

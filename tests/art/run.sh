@@ -3,7 +3,7 @@
 #
 # ART declares Python >= 3.12, and its planner and pricing need PyTorch. Where a Python >= 3.12 has PyTorch (ART_PYTHON, default:
 # python3) that one is used. Elsewhere the wheels are unpacked, not installed, and run under this Python's PyTorch: the planning
-# modules are plain Python, and `adapters.art.testing` reads the two constructs that Python 3.11 does not know. A full PyTorch
+# modules are plain Python, and `tests.art.original` reads the two constructs that Python 3.11 does not know. A full PyTorch
 # for 3.12 is several GB from the registry, so none is fetched here; point ART_PYTHON at one to use it.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from adapters.art import Admission, ArtBindingError, ArtInterfaceError, Observation, bind, unbind
-from adapters.art.differential import Lesson, Pair
-from adapters.art.planning_runs import Machine, make_batch, run_batch
-from adapters.art.testing import Geometry, load_trainer_rank, planning_rank
 from pricing.kernel.law import BindingTerm, Ineligible
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import ReadingKind
 from pricing.records.recorder import Recorder
 from pricing.records.replay import replay
+from tests.art.differential import Lesson, Pair
+from tests.art.original import Geometry, load_trainer_rank, planning_rank
+from tests.art.planning_runs import Machine, make_batch, run_batch
 
 LESSONS = tuple(
     Lesson(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.art.differential import Answer, Pair, compare, recorded_history
 from pricing.evidence.trace import read_trace
 from pricing.kernel.law import BindingTerm
+from tests.art.differential import Answer, Pair, compare, recorded_history
 
 TRACES = sorted((Path(__file__).parents[2] / "spec" / "evidence" / "h200").glob("*.jsonl"))
 HISTORIES = 2_400

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adapters.art import bind, unbind
-from adapters.art.planning_runs import make_batch
+from tests.art.planning_runs import make_batch
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("megatron") is None, reason="megatron-core is not installed: make test-art runs this"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def rank() -> Iterator[Any]:
-    from benchmarks import art_model
+    from benchmarks.h200 import art_model
 
     art_model.load_execution()
     shape = art_model.ModelShape(hidden=128, layers=2, heads=4, query_groups=2, ffn=256, vocabulary=50_304)

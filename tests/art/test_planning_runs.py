@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from adapters.art.planning_runs import Machine, Scenario, make_batch, random_scenario
-from adapters.art.testing import Geometry
 from pricing.kernel.quantities import GIB, MIB
+from tests.art.original import Geometry
+from tests.art.planning_runs import Machine, Scenario, make_batch, random_scenario
 
 RUNS = 80
 

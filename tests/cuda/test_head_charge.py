@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
 from adapters.trainer_rank.request import RequestOutputs
-from benchmarks.waves import SavingCaller, WaveRunner, WaveShape, policy_gradient
+from benchmarks.h200.waves import SavingCaller, WaveRunner, WaveShape, policy_gradient
 from pricing import Profile, Reading, Wave, Workload, observe, required_bytes
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES
 

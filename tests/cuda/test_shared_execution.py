@@ -15,7 +15,7 @@ from adapters.trainer_rank.binding import bind_model
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.request import Request
 from adapters.trainer_rank.rows import PackedRows, branched_rows, unshared_rows
-from benchmarks.families import FAMILIES, Family
+from benchmarks.h200.families import FAMILIES, Family
 
 pytestmark = pytest.mark.cuda
 

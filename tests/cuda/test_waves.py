@@ -9,7 +9,7 @@ import torch
 
 from adapters.torch_memory import PeakMeter, meter_for
 from adapters.trainer_rank import TrainerRank
-from benchmarks.waves import SavingCaller
+from benchmarks.h200.waves import SavingCaller
 from tests.adapters.trainer_rank.wave_contract import WaveContract
 from tests.adapters.trainer_rank.waves import decoder, group, loss_of
 

@@ -13,9 +13,10 @@ from fractions import Fraction
 from typing import Final
 
 from pricing.formats.strict_json import Fields
-from pricing.kernel.law import WARM, price, sharing_rows
+from pricing.kernel.price import price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Sharing
+from pricing.kernel.rate_laws import WARM, sharing_rows
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RequestSpec, Workload, mix_key
 from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from pricing.formats.strict_json import Fields
-from pricing.kernel.law import Price, price
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pricing import LAWS, PricingError, Profile, Safety, observe, required_bytes
 from pricing.evidence.backtest import Backtest, Order, ReplayedWave, backtest, ordered, quantile, replay, score
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.kernel.law import WARM
+from pricing.kernel.rate_laws import WARM
 from tests.making import a_wave
 
 EVIDENCE = Path(__file__).parents[2] / "spec" / "evidence" / "h200"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from pricing.kernel.law import Law, required_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety
 from pricing.kernel.reading import Reading, ReadingKind

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, signature_of, workload_of
 from pricing.planner.batch import Batch, BatchError, PlanRequest
 from pricing.planner.curve import Curve, gather

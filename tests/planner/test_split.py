@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.kernel.law import Law, required_bytes, retained_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, ceil_div
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from pricing import vectorized
 from pricing.kernel.errors import QuantityError, WaveError
-from pricing.kernel.law import WARM, Law, required_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY, Safety
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing.kernel.errors import QuantityError
-from pricing.kernel.law import Law, price, required_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
 from pricing.kernel.reading import Reading

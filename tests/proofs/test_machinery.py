@@ -9,8 +9,8 @@ import pytest
 import z3
 
 from pricing.kernel import quantities
-from pricing.kernel.law import sharing_rows
 from pricing.kernel.quantities import Sharing, ceil_div, is_more_sharing, maximum, minimum, with_safety
+from pricing.kernel.rate_laws import sharing_rows
 from proofs import runner
 from proofs.solver import crosshair, decide
 from proofs.solver.proof import Given, Theorem, obligations_of, refuted, replay, theorem

@@ -39,9 +39,10 @@ from pricing.kernel.frontier import (
     nowhere_above_as_smaller,
     peak_frontier,
 )
-from pricing.kernel.law import WARM, price, required_bytes, retained_bytes
+from pricing.kernel.price import price, required_bytes, retained_bytes
 from pricing.kernel.profile import observe_all
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES
+from pricing.kernel.rate_laws import WARM
 from pricing.testing import counts, histories, incomplete_readings, readings
 from pricing.testing.strategies import MAX_BYTES, MAX_ROWS, positive
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
@@ -11,9 +12,9 @@ from hypothesis.errors import NoSuchExample
 
 from pricing import contracts
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import LOGICAL, PACKED, WARM
-from pricing.kernel.profile import observe_all
+from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import DEFAULT_SAFETY, more_sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec
 from pricing.testing import (
     counts,
@@ -46,7 +47,7 @@ any_cases = waves_and_profiles()
 inactive = st.lists(st.just(RequestSpec(input_shape=(8,))), min_size=1, max_size=2)
 with_single = request_groups().map(
     lambda groups: [
-        contracts.replace(groups[0], requests=(RequestSpec(input_shape=(64,), target_shape=(64,)),)),
+        replace(groups[0], requests=(RequestSpec(input_shape=(64,), target_shape=(64,)),)),
         *groups[1:],
     ]
 )
@@ -54,14 +55,12 @@ with_single = request_groups().map(
 
 def _at_reading(parts: tuple) -> bool:
     before, reading, later, wave = parts
-    return contracts.all_readings_term_covers(
-        before, reading, later, contracts.replace(wave, packed_rows=reading.packed_rows)
-    )
+    return contracts.all_readings_term_covers(before, reading, later, replace(wave, packed_rows=reading.packed_rows))
 
 
 def _bounds_enclose(parts: tuple) -> bool:
     (wave, profile), fewer, more, requests, law = parts
-    exact = contracts.replace(wave, grad_segments=min(wave.grad_segments, 2 * requests))
+    exact = replace(wave, grad_segments=min(wave.grad_segments, 2 * requests))
     full, unshared = max(1, exact.packed_rows - fewer), exact.packed_rows + more
     return contracts.bounds_enclose_the_price(exact, full, unshared, requests, profile, law)
 
@@ -69,7 +68,7 @@ def _bounds_enclose(parts: tuple) -> bool:
 def _more_sharing_never_cheapens(parts: tuple) -> bool:
     (wave, profile), reading, law = parts
     sharing = more_sharing(profile.sharing, reading.logical_rows, reading.packed_rows)
-    richer = contracts.replace(profile, sharing=sharing)
+    richer = replace(profile, sharing=sharing)
     return contracts.more_sharing_never_cheapens(wave, profile, richer, law)
 
 
@@ -139,7 +138,7 @@ PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
             reachable_profiles(2),
             readings(min_packed_rows=1),
             histories(1),
-            waves(observe_all(contracts.Profile(), []), min_packed_rows=1),
+            waves(observe_all(Profile(), []), min_packed_rows=1),
         ),
         _at_reading,
     ),

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pricing.kernel.law import Law, retained_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.wave import Wave

@@ -23,8 +23,8 @@ from pricing import (
     signature_of,
     workload_of,
 )
-from pricing.kernel.law import LOGICAL, WARM
 from pricing.kernel.profile import Profile
+from pricing.kernel.rate_laws import LOGICAL, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile

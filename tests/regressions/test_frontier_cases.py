@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pricing import GIB, Profile, Reading, ReadingKind, Safety, Workload, observe, price, required_bytes, retained_bytes
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import PACKED, WARM
 from pricing.kernel.profile import observe_all
 from pricing.kernel.quantities import ceil_div
+from pricing.kernel.rate_laws import PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import a_reading, a_wave, learned
 

@@ -11,7 +11,7 @@ from pricing import Profile, Safety, observe, retained_bytes
 from pricing.evidence.backtest import Order, backtest
 from pricing.evidence.trace import TraceWave, read_trace
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import WARM
+from pricing.kernel.rate_laws import WARM
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "spec" / "evidence"
 TRACES = sorted(path for folder in ("h200", "h200-own") for path in (EVIDENCE / folder).glob("*.jsonl"))

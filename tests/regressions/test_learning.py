@@ -28,7 +28,7 @@ from pricing import (
     required_bytes,
     retained_bytes,
 )
-from pricing.kernel.law import LOGICAL, PACKED, WARM
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import a_reading, a_wave, learned
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy
 import pytest
 
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe, observe_all
 from pricing.kernel.quantities import GIB, Safety
 from pricing.kernel.reading import Reading, ReadingKind

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing import GIB, LAWS, Profile, Sharing, find_law, observe, price, required_bytes, retained_bytes
-from pricing.kernel.law import LOGICAL, PACKED, WARM
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
 

@@ -29,27 +29,8 @@ from pricing.kernel.errors import (
     UnknownReadingKindError,
     WaveError,
 )
-from pricing.kernel.law import (
-    LOGICAL,
-    PACKED,
-    UNPACKED_GROWTH,
-    WARM,
-    Breakdown,
-    Ineligible,
-    Law,
-    Term,
-    all_readings_bytes,
-    charge_bytes,
-    ineligibility,
-    is_retained_trusted,
-    model_bytes,
-    price,
-    required_bytes,
-    retained_bytes,
-    sharing_rows,
-    warm_bytes,
-    warm_rows,
-)
+from pricing.kernel.law import Breakdown, Ineligible, Law, Term, ineligibility
+from pricing.kernel.price import price, required_bytes, retained_bytes
 from pricing.kernel.profile import broken_invariant, observe_all
 from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
@@ -70,6 +51,19 @@ from pricing.kernel.quantities import (
     require_count,
     require_integer,
     with_safety,
+)
+from pricing.kernel.rate_laws import (
+    LOGICAL,
+    PACKED,
+    UNPACKED_GROWTH,
+    WARM,
+    all_readings_bytes,
+    charge_bytes,
+    is_retained_trusted,
+    model_bytes,
+    sharing_rows,
+    warm_bytes,
+    warm_rows,
 )
 from pricing.kernel.requests import (
     INACTIVE,

@@ -21,7 +21,7 @@ from pricing import (
     retained_bytes,
     segment_state_bytes,
 )
-from pricing.kernel.law import PACKED
+from pricing.kernel.rate_laws import PACKED
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
 

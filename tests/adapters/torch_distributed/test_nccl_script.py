@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_script_runs_on_cpus(tmp_path: Path) -> None:
     out = tmp_path / "log.json"
-    command = [sys.executable, "-m", "benchmarks.nccl_quorum", "--device", "cpu", "--waves", "6", "--out", str(out)]
+    arguments = ["--device", "cpu", "--waves", "6", "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.h200.nccl_quorum", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     log = json.loads(out.read_text())

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from adapters.trainer_rank.decoder import LayerInputs
 from adapters.trainer_rank.rows import branched_rows
-from benchmarks.families import FAMILIES, GatedDeltaNet, tiny
-from benchmarks.fused_delta_rule import FusedGatedDeltaNet
+from benchmarks.h200.families import FAMILIES, GatedDeltaNet, tiny
+from benchmarks.h200.fused_delta_rule import FusedGatedDeltaNet
 from tests.adapters.trainer_rank.support import CPU, tokens
 
 

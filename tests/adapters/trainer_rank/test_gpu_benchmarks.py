@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import controlled_table, high_branch, overhead, record_trace, soak
-from benchmarks.waves import controlled, rollouts
+from benchmarks.h200 import controlled_table, high_branch, overhead, record_trace, soak
+from benchmarks.h200.waves import controlled, rollouts
 from pricing.evidence.trace import read_trace
 
 SMALL = ["--small", "--device", "cpu", "--seconds", "60"]

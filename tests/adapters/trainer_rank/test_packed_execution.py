@@ -12,7 +12,7 @@ from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS, target_log_probs
 from adapters.trainer_rank.request import Request
 from adapters.trainer_rank.rows import PackedRows, ancestry_intervals, branched_rows, unshared_rows
-from benchmarks.families import FAMILIES, build
+from benchmarks.h200.families import FAMILIES, build
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL
 from tests.adapters.trainer_rank.support import (
     CPU,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from adapters.trainer_rank.rows import PackedRows, branched_rows
-from benchmarks.families import SLAB_CHUNKS, ChunkPlan, delta_rule
+from benchmarks.h200.families import SLAB_CHUNKS, ChunkPlan, delta_rule
 from tests.adapters.trainer_rank.support import CPU, tokens
 
 HEADS, KEY, VALUE = 2, 4, 3

@@ -4,7 +4,7 @@ Per family: sharing 1, 2, 4, 8 at 16,384 packed rows with 512-row suffixes, thre
 wave of each shape. Prints peak bytes per packed row beside what the `logical` and `packed` laws ask for the first
 sharing-8 wave when they have seen one sharing-1 wave only.
 
-    python -m benchmarks.controlled_table --family dense --out controlled.jsonl --seconds 60
+    python -m benchmarks.h200.controlled_table --family dense --out controlled.jsonl --seconds 60
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import random
 import statistics
 from typing import Any
 
-from benchmarks.families import FAMILIES, build
-from benchmarks.waves import Lines, WaveRunner, common_arguments, controlled, prepared, shuffled_repeats
+from benchmarks.h200.families import FAMILIES, build
+from benchmarks.h200.waves import Lines, WaveRunner, common_arguments, controlled, prepared, shuffled_repeats
 from pricing import Profile, Reading, Wave, Workload, observe, required_bytes
 from pricing.kernel.laws import LAWS
 from pricing.kernel.quantities import GIB

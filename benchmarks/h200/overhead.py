@@ -1,6 +1,6 @@
 """Overhead of planning, admission and metering: the same waves with and without, interleaved.
 
-    python -m benchmarks.overhead --out overhead.jsonl
+    python -m benchmarks.h200.overhead --out overhead.jsonl
 
 Without: the layout of the wave is made and run (forward, loss, backward), nothing else. With: the same items go through
 `TrainerRank.forward_micro_batches`. Both build the prefix tree. Medians over pairs of runs in alternating order.
@@ -18,8 +18,8 @@ from adapters.trainer_rank import Request, TrainerRank
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.layouts import group_rows
 from adapters.trainer_rank.request import output_bytes
-from benchmarks.families import FAMILIES, build
-from benchmarks.waves import Lines, common_arguments, policy_gradient, prepared
+from benchmarks.h200.families import FAMILIES, build
+from benchmarks.h200.waves import Lines, common_arguments, policy_gradient, prepared
 from pricing.planner.layout import layout_of
 from pricing.planner.plan import Batch, PlanRequest
 

@@ -1,4 +1,4 @@
-"""Record evidence traces on a GPU: python -m benchmarks.record_trace --scenario gdn --out gdn-1.jsonl --seconds 60
+"""Record evidence traces on a GPU: python -m benchmarks.h200.record_trace --scenario gdn --out gdn-1.jsonl --seconds 60
 
 Scenarios (each starts with a small cold wave, which pays compilation):
   a family's name           the standard mix: controlled sharing, 101 branches, random GRPO waves of 0.5k to 60k rows
@@ -16,8 +16,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from benchmarks.families import FAMILIES, Experts, Family, build
-from benchmarks.waves import (
+from benchmarks.h200.families import FAMILIES, Experts, Family, build
+from benchmarks.h200.waves import (
     Caller,
     Lines,
     SavingCaller,

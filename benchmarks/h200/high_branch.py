@@ -4,7 +4,7 @@
 head and feed-forward are small enough that the recomputed recurrent layer holds the peak. Prints bytes per row of both
 and bytes per extra segment beside G, the charge.
 
-    python -m benchmarks.high_branch --family gdn --out high_branch.jsonl --seconds 60
+    python -m benchmarks.h200.high_branch --family gdn --out high_branch.jsonl --seconds 60
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import random
 import statistics
 from dataclasses import replace
 
-from benchmarks.families import Family, build
-from benchmarks.waves import Lines, WaveRunner, branches, common_arguments, prepared, shuffled_repeats, single
+from benchmarks.h200.families import Family, build
+from benchmarks.h200.waves import Lines, WaveRunner, branches, common_arguments, prepared, shuffled_repeats, single
 
 SMALL_VOCABULARY = 32_000
 SMALL_FEED_FORWARD = 2_560

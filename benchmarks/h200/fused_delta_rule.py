@@ -1,7 +1,7 @@
 """The gated delta net with the flash-linear-attention package's fused kernel, over a prefix tree.
 
 Segments of one depth run in one varlen call; each starts from its parent's final state. So a layer holds, like the
-plain PyTorch one of `benchmarks.families`, an initial and a final fp32 state a segment, and what the kernel keeps.
+plain PyTorch one of `benchmarks.h200.families`, an initial and a final fp32 state a segment, and what the kernel keeps.
 Needs a GPU and `flash-linear-attention`, which is imported when a layer first runs.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adapters.trainer_rank.decoder import LayerInputs
 from adapters.trainer_rank.rows import PackedRows
-from benchmarks.families import ChunkPlan, GatedDeltaNet, TreeConvolution
+from benchmarks.h200.families import ChunkPlan, GatedDeltaNet, TreeConvolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """OpenPipe ART's own `TrainerRank` runs real waves with this kernel bound, and learns from real peaks.
 
-    python -m benchmarks.art_h200 --out DIR          on a GPU, with openpipe-art and megatron-core importable
-    python -m benchmarks.art_h200 --out DIR --small  anywhere: the same path on a tiny model (no GPU, no readings)
+    python -m benchmarks.h200.art --out DIR          on a GPU, with openpipe-art and megatron-core importable
+    python -m benchmarks.h200.art --out DIR --small  anywhere: the same path on a tiny model (no GPU, no readings)
 
 Writes DIR/art_h200.jsonl, one line an event, flushed as it happens, and DIR/art_h200.json, the summary. The
 same batches run three times over one model: with ART's own pricing, bound to the warm law and bound to the
@@ -28,10 +28,10 @@ import torch
 
 from adapters.art import Admission, Binding, Observation, bind
 from adapters.art.interface import installed_version
-from adapters.art.testing import load_trainer_rank
-from benchmarks import art_model
+from benchmarks.h200 import art_model
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import ReadingKind
+from tests.art.original import load_trainer_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

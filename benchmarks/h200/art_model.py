@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from adapters.art.testing import load_trainer_rank
+from tests.art.original import load_trainer_rank
 
 _BARE = ("art.megatron.gdn", "art.megatron.model_support", "art.preprocessing", "art.utils")
 """Packages whose `__init__` imports far more than the modules used below them."""

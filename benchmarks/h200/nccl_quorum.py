@@ -1,4 +1,4 @@
-"""Ranks that agree on real devices, one process a GPU: python -m benchmarks.nccl_quorum --out
+"""Ranks that agree on real devices, one process a GPU: python -m benchmarks.h200.nccl_quorum --out
 DIR/nccl_quorum.json
 
 What it shows, each a part of the JSON log, each checked (the script exits 1 if a check fails):

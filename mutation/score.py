@@ -1,7 +1,7 @@
-"""`python -m proofs.mutation [FOLDER]`: the mutation score of the law modules, the survivors, and why they survive.
+"""The mutation score of the law modules, the survivors, and why they survive.
 
 Reads what a finished `mutmut run` left in FOLDER/mutants (default: here), runs the mutants of what mutmut leaves out
-(`excluded_mutants.py`, minutes; `--keep` takes their last result instead), writes `proofs/mutation.json`, prints a
+(`excluded_mutants.py`, minutes; `--keep` takes their last result instead), writes `mutation/mutation.json`, prints a
 summary. Exit code 1 if the score is below 98 % or a survivor is not argued. A mutant without a test, skipped or crashed
 counts as a survivor; one that times out is killed: the tests end in seconds, so it loops.
 """
@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from proofs import excluded_mutants
+from mutation import excluded_mutants
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TARGET: Final = ROOT / "proofs" / "mutation.json"
+TARGET: Final = ROOT / "mutation" / "mutation.json"
 KILLED: Final = frozenset((1, 3, -24, 24, 36, 152, 255))
 """Exit codes of mutmut's workers for a failed test run and for a time-out."""
 
@@ -34,13 +34,13 @@ ARGUED: Final[dict[str, str]] = {
     "pricing.kernel.requests.x_signature_of__mutmut_4": (
         "equivalent: of that workload only the mixes and grad modes are read, never the recompute mode"
     ),
-    "pricing.kernel.law.x_warm_bytes__mutmut_2": _TOGETHER,
-    "pricing.kernel.law.x_warm_bytes__mutmut_3": _TOGETHER,
-    "pricing.kernel.law.x__warm_term__mutmut_2": _ASSERTED,
-    "pricing.kernel.law.x__warm_term__mutmut_3": _ASSERTED,
-    "pricing.kernel.law.x__warm_term__mutmut_7": _ASSERTED,
-    "pricing.kernel.law.x__warm_term__mutmut_8": _ASSERTED,
-    "pricing.kernel.law.x__capped_retained_bytes__mutmut_1": (
+    "pricing.kernel.rate_laws.x_warm_bytes__mutmut_2": _TOGETHER,
+    "pricing.kernel.rate_laws.x_warm_bytes__mutmut_3": _TOGETHER,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_2": _ASSERTED,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_3": _ASSERTED,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_7": _ASSERTED,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_8": _ASSERTED,
+    "pricing.kernel.price.x__capped_retained_bytes__mutmut_1": (
         "equivalent: without rows required is O, which caps retained; without a profile no retained rate is known"
     ),
 }
@@ -71,7 +71,7 @@ def report(mutants: list[dict[str, Any]], rest: list[dict[str, Any]], folder: Pa
     every = [*mutants, *rest]
     alive = [mutant for mutant in every if not mutant["killed"]]
     return {
-        "command": "mutmut run && python -m proofs.mutation",
+        "command": "mutmut run && python -m mutation",
         "mutants": len(every),
         "killed": len(every) - len(alive),
         "score": round(1 - len(alive) / len(every), 4),
@@ -120,7 +120,3 @@ def main(arguments: list[str]) -> int:
         print(f"\n{survivor['mutant']}: {survivor['reason'] or 'NOT ARGUED'}\n{survivor['change']}")
     argued = all(survivor["reason"] for survivor in found["survivors"])
     return 0 if argued and found["score"] >= REQUIRED_SCORE else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.art.binding import bind
-from adapters.art.testing import DEFAULT_GEOMETRY, Geometry, load_trainer_rank, planning_rank
 from pricing.kernel.quantities import GIB, MIB
+from tests.art.original import DEFAULT_GEOMETRY, Geometry, load_trainer_rank, planning_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

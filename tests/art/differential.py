@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from adapters.art.binding import Binding, bind, unbind
 from adapters.art.interface import require_interface
-from adapters.art.testing import Geometry, planning_rank
 from pricing.evidence.trace import TraceWave
-from pricing.kernel.law import Price, price
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import SINGLE_TARGET
 from pricing.kernel.wave import Wave
+from tests.art.original import Geometry, planning_rank
 
 SIGMA: Final = Fraction(11, 10)
 BELOW: Final = 2

@@ -20,7 +20,7 @@ PYTEST = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "--overr
 
 def trace(scenario: str, seconds: int, waves: int = 60) -> tuple[str, ...]:
     return (
-        "-m", "benchmarks.record_trace", "--scenario", scenario, "--seconds", str(seconds), "--waves", str(waves),
+        "-m", "benchmarks.h200.record_trace", "--scenario", scenario, "--seconds", str(seconds), "--waves", str(waves),
         "--out", f"WORK/{scenario}.jsonl",
     )  # fmt: skip
 
@@ -28,7 +28,7 @@ def trace(scenario: str, seconds: int, waves: int = 60) -> tuple[str, ...]:
 def table(family: str) -> tuple[str, ...]:
     return (
         "-m",
-        "benchmarks.controlled_table",
+        "benchmarks.h200.controlled_table",
         "--family",
         family,
         "--seconds",
@@ -40,14 +40,14 @@ def table(family: str) -> tuple[str, ...]:
 
 def high_branch(family: str) -> tuple[str, ...]:
     return (
-        "-m", "benchmarks.high_branch", "--family", family, "--seconds", "60",
+        "-m", "benchmarks.h200.high_branch", "--family", family, "--seconds", "60",
         "--out", f"WORK/high_branch-{family}.jsonl",
     )  # fmt: skip
 
 
 def soak(law: str, waves: int, seconds: int) -> tuple[str, ...]:
     return (
-        "-m", "benchmarks.soak", "--gib", "8", "--waves", str(waves), "--law", law, "--seconds", str(seconds),
+        "-m", "benchmarks.h200.soak", "--gib", "8", "--waves", str(waves), "--law", law, "--seconds", str(seconds),
         "--out", f"WORK/soak-{law}.jsonl",
     )  # fmt: skip
 
@@ -81,11 +81,11 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
             table("gdn_moe"),
             trace("gdn", 75),
         ],
-        [("-m", "benchmarks.overhead", "--seconds", "45", "--out", "WORK/overhead.jsonl")],
+        [("-m", "benchmarks.h200.overhead", "--seconds", "45", "--out", "WORK/overhead.jsonl")],
         [soak("warm", 300, 340), soak("frontier", 100, 340), soak("packed", 100, 340), soak("logical", 100, 340)],
     ],
     "third": [
-        [("-m", "benchmarks.overhead", "--seconds", "42", "--out", "WORK/overhead.jsonl")],
+        [("-m", "benchmarks.h200.overhead", "--seconds", "42", "--out", "WORK/overhead.jsonl")],
         [soak("warm", 300, 215), soak("frontier", 100, 215), (*PYTEST, "tests/cuda/test_head_charge.py")],
     ],
 }

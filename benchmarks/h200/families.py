@@ -65,7 +65,7 @@ class Family:
     experts: Experts | None = None
     recurrent: RecurrentGeometry | None = None
     fused: bool = False
-    """Whether the delta rule is the flash-linear-attention package's kernel (`benchmarks.fused_delta_rule`)."""
+    """Whether the delta rule is the flash-linear-attention package's kernel (`benchmarks.h200.fused_delta_rule`)."""
 
     @property
     def segment_state_bytes(self) -> int:
@@ -87,7 +87,7 @@ class Family:
         assert self.recurrent is not None
         if not self.fused:
             return GatedDeltaNet(config, self.recurrent)
-        from benchmarks.fused_delta_rule import FusedGatedDeltaNet
+        from benchmarks.h200.fused_delta_rule import FusedGatedDeltaNet
 
         return FusedGatedDeltaNet(config, self.recurrent)
 
