@@ -50,7 +50,7 @@ class _FlexAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, _out, normalizer = ctx.saved_tensors
-        delta, _no_gradient = torch.empty_like(normalizer), torch.empty_like(normalizer)
+        _delta, _no_gradient = torch.empty_like(normalizer), torch.empty_like(normalizer)
         return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 
