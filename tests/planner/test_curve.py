@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,7 +67,7 @@ def test_every_width_has_the_signature_and_workload_of_its_requests(items: Items
 def test_a_regime_is_a_stretch_of_one_signature_and_one_eligibility(items: Items) -> None:
     batch = Batch(items)
     curve = Curve(batch, 0)
-    seen = []
+    seen: list[Any] = []
     for width in range(1, curve.limit + 1):
         signature = curve.signature(width, ONE_LAYER_FULL, "")
         fixed = signature, curve.workload(width, ONE_LAYER_FULL).has_short_request
