@@ -65,6 +65,7 @@ _SHAPED_BY_VALUES: Final = frozenset(
         "aten::repeat_interleave",
     }
 )
+_GROUPED_MM: Final = getattr(_aten, "_grouped_mm", None) and _aten._grouped_mm.default
 _CHOICES: Final = frozenset({"aten::topk", "aten::sort", "aten::argsort", "aten::argmax", "aten::argmin", "aten::max"})
 """Operations on scores whose whole-number results are given values by the assumption."""
 
@@ -95,6 +96,7 @@ class FakeRun(StorageCounter):
         self.target = target
         self.routing = routing
         self.chose = False
+        self.operations = 0
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._numbers: Any = WeakTensorKeyDictionary()
 
@@ -117,6 +119,7 @@ class FakeRun(StorageCounter):
         schema = getattr(func, "_schema", None)
         if schema is None or schema.name.startswith("prim::"):
             return func(*args, **kwargs)
+        self.operations += 1
         if self.target is Target.CUDA and func in _CUDA_SCRATCH_OF_INPUT:
             self._note_scratch(args[0].numel() * args[0].element_size())
         numbers = self._derived(func, schema, args, kwargs)
@@ -124,7 +127,7 @@ class FakeRun(StorageCounter):
             result = self._faked(numbers.value())
         else:
             args = self._without_masks(func, args)
-            result = func(*args, **kwargs)
+            result = _grouped_product(*args, **kwargs) if func is _GROUPED_MM else func(*args, **kwargs)
             if schema.name in _CHOICES and numbers is None and args[0].is_floating_point():
                 self._choose(args, result)
             self._remember(schema, result, numbers)
@@ -157,9 +160,9 @@ class FakeRun(StorageCounter):
 
         def compute() -> Any:
             real_args, real_kwargs = tree_map_only(_Numbers, _Numbers.value, slots)
-            if schema.is_mutable:  # older readers keep what they saw
-                real_args, real_kwargs = tree_map_only(Tensor, Tensor.clone, (real_args, real_kwargs))
             with _disable_current_modes():
+                if schema.is_mutable:  # older readers keep what they saw
+                    real_args, real_kwargs = tree_map_only(Tensor, Tensor.clone, (real_args, real_kwargs))
                 return func(*real_args, **real_kwargs)
 
         return _Numbers(compute)
@@ -234,3 +237,18 @@ def _choice(shape: tuple[int, ...], is_row: bool, candidates: int, routing: Rout
         if routing is Routing.ONE_SIDED:
             numbers = numbers % shape[-1] if is_row and shape else torch.zeros_like(numbers)
         return (numbers % max(1, candidates)).reshape(shape)
+
+
+def _grouped_product(
+    left: Tensor,
+    right: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The result of `torch._grouped_mm`, in every type (PyTorch's own rule for its shape knows bfloat16 only)."""
+    groups = () if offs is None else (offs.shape[0],)
+    shape = (left.shape[-2], right.shape[-1])
+    if left.dim() == right.dim():
+        shape = (*(groups if left.dim() == 2 else left.shape[:1]), *shape)
+    return left.new_empty(shape, dtype=out_dtype or left.dtype)

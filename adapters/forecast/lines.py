@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from torch import nn
 
 from adapters.forecast.fake_run import Routing, Target
-from adapters.forecast.shapes import BASE_ROWS, RequestKind, groups_of, many_short, single, with_duplicates
+from adapters.forecast.shapes import RequestKind, groups_of, many_short, single, with_duplicates
 from adapters.forecast.trace import PHASES, Loss, Trace, TracedGroup, sum_of_outputs, trace_wave
+from adapters.trainer_rank import head
 from pricing.kernel.forecast import Forecast, ForecastLine
 from pricing.kernel.quantities import ceil_div
 
@@ -16,6 +17,16 @@ BALANCE = "rows are spread over experts evenly, or all go to the same ones: the 
 
 COLD_TRANSIENT_BYTES = 64 << 20
 """What a process's first wave on CUDA pays once: 2 x 32 MiB of cuBLAS workspace (67,108,864 B on the H200)."""
+
+
+MOST_SIZES = 5
+"""The largest small wave has 16 times the rows of the smallest."""
+
+SETTLED = 128
+"""Bytes a row have settled once they rise by less than one part in this."""
+
+MOST_OPERATIONS = 60_000
+"""A wave that would take more operations than this (some ten seconds) is not traced itself: the lines price it."""
 
 
 def forecast_model(
@@ -28,10 +39,11 @@ def forecast_model(
     has_gradients: bool = False,
     transient_bytes: int | None = None,
 ) -> Forecast:
-    """The forecast of waves that consist of requests of these kinds; exact for `wave`, if that is given.
+    """The forecast of waves that consist of requests of these kinds; exact for `wave`, if that is given and cheap.
 
-    Runs four small waves (and `wave`) under fake tensors. transient_bytes: one-time cost on top; by default
-    `COLD_TRANSIENT_BYTES` on CUDA. Raises `ForecastError` where the model cannot be run without values.
+    Runs small waves under fake tensors, twice as large each time until the bytes a row settle. transient_bytes: a
+    one-time cost on top; by default `COLD_TRANSIENT_BYTES` on CUDA. Raises `ForecastError` where the model cannot be
+    run without values.
     """
     chosen = [kind for kind in kinds if kind.is_active]
     if transient_bytes is None:
@@ -41,25 +53,52 @@ def forecast_model(
         return trace_wave(model, groups, target=target, loss=loss, has_gradients=has_gradients, routing=routing)
 
     # One-sided first: fewer, wider pieces, so that models that loop over experts are run in a fraction of the time.
-    families = (single(BASE_ROWS), single(2 * BASE_ROWS), many_short(BASE_ROWS), with_duplicates(BASE_ROWS))
-    base = [traced(groups_of(chosen, family), Routing.ONE_SIDED) for family in families]
-    assumed = any(trace.assumed_routing for trace in base)
-    even = [traced(groups_of(chosen, family), Routing.BALANCED) for family in families[:2]] if assumed else []
-    own = [] if wave is None else [traced(wave, Routing.ONE_SIDED)]
-    if assumed and wave is not None:
-        own.append(traced(wave, Routing.BALANCED))
-    lines = [_line(phase, base, even, own, transient_bytes) for phase in range(len(PHASES))]
+    base_rows = 2 * head.HEAD_CHUNK_ROWS
+    sizes = [traced(groups_of(chosen, single(base_rows)), Routing.ONE_SIDED)]
+    while not _has_settled(sizes) and len(sizes) < MOST_SIZES:
+        sizes.append(traced(groups_of(chosen, single(base_rows << len(sizes))), Routing.ONE_SIDED))
+    others = [
+        traced(groups_of(chosen, family(base_rows)), Routing.ONE_SIDED) for family in (many_short, with_duplicates)
+    ]
+    assumed = any(trace.assumed_routing for trace in sizes)
+    even = [traced(groups_of(chosen, single(base_rows << more)), Routing.BALANCED) for more in (0, 1) if assumed]
+    own = []
+    if wave is not None and _operations(sizes, wave) <= MOST_OPERATIONS:
+        own = [traced(wave, routing) for routing in (Routing.ONE_SIDED, *((Routing.BALANCED,) if assumed else ()))]
+    lines = [_line(phase, sizes, others, even, own, transient_bytes) for phase in range(len(PHASES))]
     return Forecast(
         lines=tuple(line for line in lines if line.fixed_bytes or line.bytes_per_packed_row),
         assumption=BALANCE if assumed else "",
     )
 
 
+def _has_settled(sizes: Sequence[Trace]) -> bool:
+    """Whether every phase's last doubling cost as much a row as the one before, to 1/128."""
+    if len(sizes) < 3:
+        return False
+    return all(
+        SETTLED * _slope(phase, sizes[-2], sizes[-1], sizes[-1].packed_rows - sizes[-2].packed_rows)
+        <= (SETTLED + 1) * _slope(phase, sizes[-3], sizes[-2], sizes[-2].packed_rows - sizes[-3].packed_rows)
+        for phase in range(len(PHASES))
+    )
+
+
+def _operations(sizes: Sequence[Trace], wave: Sequence[TracedGroup]) -> int:
+    """About how many operations a trace of `wave` takes: those of the largest trace, in proportion to rows."""
+    rows = sum(group.rows.packed_rows for group in wave)
+    return sizes[-1].operations * max(rows, sizes[-1].packed_rows) // sizes[-1].packed_rows
+
+
 def _line(
-    phase: int, base: Sequence[Trace], even: Sequence[Trace], own: Sequence[Trace], transient_bytes: int
+    phase: int,
+    sizes: Sequence[Trace],
+    others: Sequence[Trace],
+    even: Sequence[Trace],
+    own: Sequence[Trace],
+    transient_bytes: int,
 ) -> ForecastLine:
-    """Slopes from the base waves, one quantity at a time; the fixed part so that every traced wave is covered."""
-    first, double, short, duplicates = base
+    """Slopes from the small waves, one quantity at a time; the fixed part so that every traced wave is covered."""
+    first, (short, duplicates) = sizes[0], others
     per_segment = _slope(phase, first, short, short.grad_segments - first.grad_segments)
     per_logical_row = _slope(
         phase,
@@ -76,9 +115,9 @@ def _line(
             large.packed_rows - small.packed_rows,
             per_logical_row * (large.logical_rows - small.logical_rows),
         )
-        for small, large in ([base[:2], even] if even else [base[:2]])
+        for small, large in (sizes[-2:], *([even] if even else []))
     )
-    everything = [*base, *even, *own]
+    everything = [*sizes, *others, *even, *own]
     fixed = max(
         trace.phase_peaks[phase]
         - per_packed_row * trace.packed_rows

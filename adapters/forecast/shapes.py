@@ -10,14 +10,10 @@ import numpy as np
 import torch
 
 from adapters.forecast.trace import TracedGroup
-from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
 from adapters.trainer_rank.request import Request
 from adapters.trainer_rank.rows import PackedRows, branched_rows
 
 CPU = torch.device("cpu")
-
-BASE_ROWS = 2 * HEAD_CHUNK_ROWS
-"""Two chunks of the head, and more than a block of the mask: what grows with rows does so evenly from here on."""
 
 SHORT_ROWS = 64
 """The shortest request that the laws charge for: a request's constants are then spread over this many rows."""

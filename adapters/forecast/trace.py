@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from adapters.forecast.cuda_kernels import cuda_kernels
 from adapters.forecast.errors import ForecastError
@@ -40,7 +41,7 @@ class Trace:
 
     phase_peaks: the peak of each of `PHASES`, outputs included; the wave's own is the largest. made_gradient_bytes: of
     these, gradients of parameters that had none. held_bytes: what is live after the forward. assumed_routing: whether
-    the shapes follow `Routing` rather than from the model and its rows.
+    the shapes follow `Routing` rather than from the model and its rows. operations: how many the run took.
     """
 
     packed_rows: int
@@ -51,6 +52,7 @@ class Trace:
     made_gradient_bytes: int
     held_bytes: int
     assumed_routing: bool
+    operations: int
 
     @property
     def peak_bytes(self) -> int:
@@ -125,15 +127,16 @@ def _trace(
         made_gradient_bytes=made,
         held_bytes=held_bytes,
         assumed_routing=run.chose,
+        operations=run.operations,
     )
 
 
 def _fake_copy(model: nn.Module, mode: FakeTensorMode, has_gradients: bool) -> tuple[PackedModel, list[nn.Parameter]]:
     """The model with fake parameters on the CPU device, bound for packed rows, and its parameters."""
-    with FakeCopyMode(mode):  # type: ignore[no-untyped-call]
+    with _disable_current_modes(), FakeCopyMode(mode):
         copied = copy.deepcopy(model)
     parameters = [value for value in copied.parameters() if value.requires_grad]
-    with mode:
+    with _disable_current_modes(), mode:
         for original, value in zip([v for v in model.parameters() if v.requires_grad], parameters, strict=True):
             if has_gradients or original.grad is not None:
                 value.grad = torch.empty_like(value)

@@ -19,7 +19,7 @@ from pricing.kernel.quantities import Safety, maximum, require_count
 from pricing.kernel.wave import Wave
 
 FORECAST_SAFETY: Final = Safety(numerator=11, denominator=10)
-"""Safety factor of forecasts, whatever that of learned prices is. Source: of the waves recorded on the H200, none peaked
+"""Safety factor of forecasts, whatever that of learned prices is. Source: of the waves recorded on the H200 none peaked
 more than 5 % above its forecast (`spec/evidence/forecast`); what kernels take inside themselves is not all traced."""
 
 
