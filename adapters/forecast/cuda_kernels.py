@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -30,27 +31,28 @@ def cuda_kernels() -> Iterator[None]:
         FLEX_STAND_IN.reset(token)
 
 
-def _flex_attention(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
-    out: Tensor = _FlexAttention.apply(query, key, value)  # type: ignore[no-untyped-call]
-    return out
+def _flex_attention(query: Tensor, key: Tensor, value: Tensor, *, return_aux: Any = None, **_: Any) -> Any:
+    """Output, and where `return_aux` asks for it the log-sum-exp beside it. A score function allocates nothing."""
+    out, normalizer = _FlexAttention.apply(query, key, value)  # type: ignore[no-untyped-call]
+    return out if return_aux is None else (out, SimpleNamespace(lse=normalizer))
 
 
 class _FlexAttention(torch.autograd.Function):
-    """Output and log-sum-exp [1, H, P] forward; delta, a zero gradient of the log-sum-exp, dq, dk, dv backward."""
+    """Output and log-sum-exp [1, H, P] forward; delta, a gradient of the log-sum-exp, dq, dk and dv backward."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         out = torch.empty_strided(
             (*query.shape[:-1], value.shape[-1]), _dense_like(query), dtype=query.dtype, device=query.device
         )
         normalizer = query.new_empty(query.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(query, key, value, out, normalizer)
-        return out
+        return out, normalizer
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, _out, normalizer = ctx.saved_tensors
-        _delta, _no_gradient = torch.empty_like(normalizer), torch.empty_like(normalizer)
+        _delta = torch.empty_like(normalizer)
         return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 

@@ -56,6 +56,8 @@ _FACTORIES: Final = frozenset({"aten::arange", "aten::zeros", "aten::ones", "ate
 _SHAPED_BY_VALUES: Final = frozenset(
     {
         "aten::_local_scalar_dense",
+        "aten::equal",
+        "aten::is_nonzero",
         "aten::nonzero",
         "aten::bincount",
         "aten::masked_select",

@@ -6,16 +6,17 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 
 from adapters.forecast.cuda_kernels import cuda_kernels
 from adapters.forecast.errors import ForecastError
 from adapters.forecast.fake_run import FakeRun, Routing, Target
-from adapters.trainer_rank.binding import ModelFacts, PackedModel, bind_model
+from adapters.trainer_rank.binding import SKIP_THE_CHECK, ModelFacts, PackedModel, bind_model
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
 from adapters.trainer_rank.rows import PackedRows
@@ -81,7 +82,7 @@ def trace_wave(
 ) -> Trace:
     """Run one wave of `model` under fake tensors: nothing is allocated, nothing computed, the model is left alone.
 
-    model: a live module on any device, or one of fake tensors made under the mode of another forecast (`fake_model`).
+    model: a live module on any device, or one of fake tensors.
     has_gradients: whether trainable parameters carry gradients already, as after a first wave; otherwise those that
     have one now do. Raises `ForecastError` where the model cannot be run so.
     """
@@ -97,11 +98,17 @@ def _trace(
     model: nn.Module, groups: Sequence[TracedGroup], target: Target, loss: Loss, routing: Routing, has_gradients: bool
 ) -> Trace:
     run = FakeRun(target, routing)
-    bound, parameters = _fake_copy(model, run.fake_mode, has_gradients)
+    with run.running():
+        copied = _fake_copy(model, has_gradients)
+        bound = bind_model(copied, check=SKIP_THE_CHECK)
+    parameters = list(copied.parameters())
     facts = bound.model_facts()
+    present = sum(_bytes(value.grad) for value in parameters if value.grad is not None)
     marks: list[int] = []
     watched = _Watched(bound, lambda: marks.append(run.take_peak()))
     with run.running(), cuda_kernels() if target is Target.CUDA else nullcontext():
+        before_bytes = run.allocated()  # the parameters, and what binding left
+        run.take_peak()
         outputs: list[RequestOutputs] = []
         forward_peaks = [0, 0]
         for group in groups:
@@ -115,7 +122,7 @@ def _trace(
             torch.autograd.backward(value)
             last = run.take_peak()
             backward_peaks = [max(marks, default=last), last]
-        made = sum(_bytes(value.grad) for value in parameters if value.grad is not None) if not has_gradients else 0
+        made = sum(_bytes(value.grad) for value in parameters if value.grad is not None) - present
         outputs.clear()
     requests = [(request, group) for group in groups for request in group.requests]
     return Trace(
@@ -123,24 +130,45 @@ def _trace(
         logical_rows=sum(group.rows.logical_rows for group in groups),
         grad_segments=sum(group.rows.segment_count for group in groups if group.grads),
         output_bytes=sum(output_bytes(request.spec(facts.vocabulary), facts) for request, _ in requests),
-        phase_peaks=(*forward_peaks, *backward_peaks),
+        phase_peaks=tuple(max(0, peak - before_bytes) for peak in (*forward_peaks, *backward_peaks)),
         made_gradient_bytes=made,
-        held_bytes=held_bytes,
+        held_bytes=held_bytes - before_bytes,
         assumed_routing=run.chose,
         operations=run.operations,
     )
 
 
-def _fake_copy(model: nn.Module, mode: FakeTensorMode, has_gradients: bool) -> tuple[PackedModel, list[nn.Parameter]]:
-    """The model with fake parameters on the CPU device, bound for packed rows, and its parameters."""
-    with _disable_current_modes(), FakeCopyMode(mode):
+def _fake_copy(model: nn.Module, has_gradients: bool) -> nn.Module:
+    """The model with parameters and buffers that have no values, on the CPU device. Inside `FakeRun.running`."""
+    with _Valueless():
         copied = copy.deepcopy(model)
-    parameters = [value for value in copied.parameters() if value.requires_grad]
-    with _disable_current_modes(), mode:
-        for original, value in zip([v for v in model.parameters() if v.requires_grad], parameters, strict=True):
-            if has_gradients or original.grad is not None:
-                value.grad = torch.empty_like(value)
-    return bind_model(copied), parameters
+    for original, value in zip(model.parameters(), copied.parameters(), strict=True):
+        if value.requires_grad and (has_gradients or original.grad is not None):
+            value.grad = torch.empty_like(value)
+    return copied
+
+
+class _Valueless(TorchFunctionMode):
+    """A deep copy inside copies no values: every tensor becomes an empty one of its shape on the CPU device."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            if id(tensor) not in memo:
+                memo[id(tensor)] = _empty(tensor).requires_grad_(tensor.requires_grad)
+            return memo[id(tensor)]
+        if func is Tensor.clone:
+            return _empty(args[0])
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs or {})
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    if tensor.layout is not torch.strided or type(tensor) not in (Tensor, nn.Parameter, FakeTensor):
+        raise ForecastError(f"parameters of type {type(tensor).__name__} cannot be run without values")
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
 class _Watched:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from adapters.torch_memory import Observation, PeakMeter, Role
-from adapters.trainer_rank.binding import PackedModel
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.floors import Floors
 from adapters.trainer_rank.layouts import group_rows
-from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
+from adapters.trainer_rank.packed_model import PackedModel
+from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
+from adapters.trainer_rank.rows import no_rows
 from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.wave import WaveOwner, WaveStats
 from pricing import Signature
@@ -40,8 +41,7 @@ class PackedWork:
         learn: Callable[[Signature, Observation], None],
     ) -> None:
         facts = model.model_facts()
-        grouped = [[item] if isinstance(item, Request) else list(item) for item in items]
-        specs = [[request.spec(facts.vocabulary) for request in item] for item in grouped]
+        checked = prepared(items, model)
         self.batch = Batch(
             [
                 [
@@ -53,10 +53,10 @@ class PackedWork:
                     )
                     for request, spec in zip(item, item_specs, strict=True)
                 ]
-                for item, item_specs in zip(grouped, specs, strict=True)
+                for item, item_specs in zip(checked.requests, checked.specs, strict=True)
             ]
         )
-        self.requests = [request for item in grouped for request in item]
+        self.requests = [request for item in checked.requests for request in item]
         self._model = model
         self._device = device
         self._topology = topology
@@ -73,9 +73,7 @@ class PackedWork:
     @property
     def wants_head(self) -> bool:
         """Whether any request wants something of the head."""
-        return any(
-            request.targets is not None or request.top_k is not None or request.logits for request in self.requests
-        )
+        return any(request.wants_head for request in self.requests)
 
     def setting(self) -> Setting:
         """Made for each wave: the recompute mode is what the live model says now."""
@@ -118,8 +116,14 @@ class PackedWork:
             owner,
             stats,
             requests=[self.requests[request] for request in requests],
-            outputs=[outputs.get(request, RequestOutputs()) for request in requests],
+            outputs=[outputs[request] if request in outputs else self._without_rows(request) for request in requests],
         )
+
+    def _without_rows(self, request: int) -> RequestOutputs:
+        """The outputs of a request in a wave of no rows: nothing ran, and nothing has entries."""
+        asked = self.requests[request]
+        (outputs,) = packed_forward(self._model, no_rows(self._device), [asked], grads=asked.grads)
+        return outputs
 
     def drop(self) -> None:
         """Let go of what a forward held that is not handed out."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -12,7 +14,8 @@ from torch import nn
 
 from adapters.torch_memory import BudgetSampler, PeakMeter, Role, meter_for
 from adapters.torch_memory.trust import environment_facts
-from adapters.trainer_rank.binding import PackedModel, bind_model
+from adapters.trainer_rank.arguments import as_law, as_safety
+from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_model
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
@@ -33,6 +36,8 @@ class TrainerRank(WaveLoop):
 
     model: a `PackedModel` or a Hugging Face causal decoder (also under peft), on one device, replicated over ranks.
     memory_bytes: use at most this much of the device; on a CPU the size of the device it stands for (needed there).
+    law, safety: a law or its name; a factor of at least 1 that is exact ("11/10", Fraction(11, 10)).
+    check: packed execution is compared with the model's own forward before it is trusted, see `bind_model`.
     profiles: file of what was learned (None: in memory). It is read now and saved after each call.
     topology: names the parallel layout; waves of different topologies teach one another nothing.
     quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
@@ -48,8 +53,9 @@ class TrainerRank(WaveLoop):
         *,
         memory_bytes: int | None = None,
         profiles: str | Path | None = None,
-        law: Law = DEFAULT_LAW,
-        safety: Safety = DEFAULT_SAFETY,
+        law: Law | str = DEFAULT_LAW,
+        safety: Safety | Fraction | Decimal | str | float = DEFAULT_SAFETY,
+        check: str = CHECK_AT_BINDING,
         topology: str = "single",
         row_multiple: int = 1,
         quorum: Quorum = SINGLE_PROCESS,
@@ -59,7 +65,8 @@ class TrainerRank(WaveLoop):
         meter: PeakMeter | None = None,
         sampler: BudgetSampler | None = None,
     ) -> None:
-        self._model = bind_model(model)
+        chosen_law, chosen_safety = as_law(law), as_safety(safety)
+        self._model = bind_model(model, check=check)
         device = _device_of(model) if device is None else torch.device(device)
         meter = meter_for(device) if meter is None else meter
         super().__init__(
@@ -67,8 +74,8 @@ class TrainerRank(WaveLoop):
             meter=meter,
             sampler=budget_sampler(device, meter, memory_bytes) if sampler is None else sampler,
             profiles=ProfileStore(profiles, _environment(self._model, device)),
-            law=law,
-            safety=safety,
+            law=chosen_law,
+            safety=chosen_safety,
             quorum=quorum,
             recorder=recorder,
             parameters=list(model.parameters()) if isinstance(model, nn.Module) else [],

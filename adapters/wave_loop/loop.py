@@ -20,8 +20,7 @@ from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
 from pricing.planner.split import SplitKey, split_key
-from pricing.records.record import DecisionRecord
-from pricing.records.recorder import Handoff, Recorder
+from pricing.records.recorder import Handoff, Recorder, Ticket
 
 ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""
@@ -34,7 +33,7 @@ class _Open:
     """A wave that runs: its measurement, its record, and how often the device had run out of memory before it."""
 
     interval: Interval | None
-    ticket: DecisionRecord | None
+    ticket: Ticket | None
     failures_before: int
 
 
@@ -229,7 +228,7 @@ class WaveLoop:
             self.recorder.abandoned(ticket)
             raise
 
-    def _ticket(self, work: Work[Any] | None, stats: WaveStats) -> DecisionRecord | None:
+    def _ticket(self, work: Work[Any] | None, stats: WaveStats) -> Ticket | None:
         """The wave's record so far."""
         handoff = Handoff(budget=stats.admission.samples[0].budget, required_bytes=stats.admission.required_bytes)
         batch = None if work is None else work.batch

@@ -27,7 +27,8 @@ class RequestSpec:
     """One request by its shapes: no token, no tensor.
 
     `input_shape` is the shape of the token ids; its product is the request's logical rows. `target_shape` is the shape
-    of the labels whose log-probabilities are wanted (None: none). `top_k` is K, or None.
+    of the labels whose log-probabilities are wanted (None: none). `top_k` is K, or None. `routes`: something of a
+    mixture's routers. `entropy`: the entropy after each token.
     """
 
     input_shape: tuple[int, ...]
@@ -36,6 +37,7 @@ class RequestSpec:
     logits: bool = False
     hidden_states: bool = False
     routes: bool = False
+    entropy: bool = False
 
     def __post_init__(self) -> None:
         for field, shape in (("input_shape", self.input_shape), ("target_shape", self.target_shape or ())):
@@ -79,6 +81,8 @@ def mix_key(request: RequestSpec) -> str:
         parts.append("hidden")
     if request.routes:
         parts.append("routes")
+    if request.entropy:
+        parts.append("entropy")
     return "+".join(parts) or INACTIVE
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final
+from typing import Final, Protocol
 
 from pricing.kernel.law import Law
 from pricing.kernel.price import required_bytes, retained_bytes
@@ -104,7 +104,7 @@ class Ladder:
             parts = cut(self.batch, ordered, subforwards, self.setting.row_multiple)
             children = tuple(self.child(part) for part in parts)
             measured = self.measured_splits.get(split_key(children))
-            cost = max(rung_cost_bytes(children), measured or 0)
+            cost = split_cost_bytes(children, measured)
         return RungTried(
             subforwards=subforwards,
             children=children,
@@ -138,7 +138,22 @@ def rung_sizes(active_requests: int) -> Iterator[int]:
         yield active_requests
 
 
-def rung_cost_bytes(children: Sequence[SplitChild]) -> int:
+class PricedChild(Protocol):
+    """A sub-forward's two prices in bytes, wherever they stand."""
+
+    @property
+    def required_bytes(self) -> int: ...
+
+    @property
+    def retained_bytes(self) -> int: ...
+
+
+def split_cost_bytes(children: Sequence[PricedChild], measured_bytes: int | None) -> int:
+    """What is held for a split: its rung's cost, and at least the measured peak of an identical one."""
+    return max(rung_cost_bytes(children), measured_bytes or 0)
+
+
+def rung_cost_bytes(children: Sequence[PricedChild]) -> int:
     """Bytes of a rung: every child retained, and the one with most to add at its peak."""
     retained = sum(child.retained_bytes for child in children)
     return retained + max(child.required_bytes - child.retained_bytes for child in children)

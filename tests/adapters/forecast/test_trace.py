@@ -45,8 +45,10 @@ MODELS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("wanted", WANTED)
-@pytest.mark.parametrize("name", MODELS)
+CASES = [(name, wanted) for name in MODELS for wanted in WANTED if "gdn" not in name or wanted == "targets"]
+
+
+@pytest.mark.parametrize(("name", "wanted"), CASES)
 def test_a_trace_is_the_counter_to_the_byte(name: str, wanted: str) -> None:
     model = MODELS[name]()
     for shape in (RECURRENT_SHAPES if "gdn" in name else SHAPES).values():
@@ -101,7 +103,7 @@ class _LooksAtValues(Decoder):
 
     def packed_hidden_states(self, rows: Any) -> Tensor:
         hidden = super().packed_hidden_states(rows)
-        return hidden * len(hidden[hidden > 0])
+        return hidden + (len(hidden[hidden > 0]) < 0)
 
 
 def test_what_cannot_be_traced_says_why() -> None:

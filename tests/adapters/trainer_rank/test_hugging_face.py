@@ -100,9 +100,6 @@ def test_recompute_is_read_from_the_layers_live() -> None:
 
 
 def test_models_whose_shared_rows_would_differ_are_refused() -> None:
-    sliding = qwen3(use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    with pytest.raises(UnsupportedModelError, match="sliding_attention"):
-        bind_model(sliding)
     with pytest.raises(UnsupportedModelError, match="attention_dropout"):
         bind_model(qwen3(attention_dropout=0.1))
     with pytest.raises(UnsupportedModelError, match="neither a PackedModel"):
