@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy
 
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe

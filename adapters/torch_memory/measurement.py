@@ -159,9 +159,9 @@ class Measurement:
         reading = None
         if refusal is None:
             reading = Reading(
-                packed_rows=wave.packed_rows,
-                logical_rows=wave.logical_rows,
-                grad_segments=wave.grad_segments,
+                packed_rows=wave.evidence_rows.packed_rows,
+                logical_rows=wave.evidence_rows.logical_rows,
+                grad_segments=wave.evidence_rows.grad_segments,
                 output_bytes=wave.output_bytes,
                 peak_delta_bytes=delta_bytes + freed_bytes,
                 retained_bytes=retained_bytes,

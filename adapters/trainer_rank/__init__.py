@@ -9,7 +9,7 @@ for wave in rank.forward_micro_batches(requests):
 from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model
 from adapters.trainer_rank.errors import RequestError, UnsupportedModelError
 from adapters.trainer_rank.rank import TrainerRank
-from adapters.trainer_rank.request import Request, RequestOutputs
+from adapters.trainer_rank.request import Request, RequestOutputs, auxiliary_loss
 from adapters.trainer_rank.rows import PackedRows
 from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, WaveOverError, WaveRefusedError
@@ -33,5 +33,6 @@ __all__ = [
     "WaveOverError",
     "WaveRefusedError",
     "WaveStats",
+    "auxiliary_loss",
     "bind_model",
 ]

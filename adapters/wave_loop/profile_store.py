@@ -1,17 +1,21 @@
 """What was learned, kept between runs: one profile a memory signature, on the environment they were learned in.
 
-The file is `formats.profile_file`'s. It is read once, at the start. A file of another environment, of another schema
-version or damaged is refused with a reason and left alone until the first save; the run then starts cold.
+The file is `formats.profile_file`'s. It is read at the start, and every save joins what is known here with what others
+wrote in the meantime (`kernel.merge`, under a lock): several ranks may share one file. A file of another environment is
+refused with a reason and replaced by the first save. One that is damaged, or of another schema version, is refused and
+kept aside by it (`NAME.damaged`). The run then starts cold.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pricing import Profile, Signature
-from pricing.formats.profile_file import ProfileFile, load_profiles, save_profiles
+from pricing.formats.files import real_target
+from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles
 from pricing.kernel.errors import PricingError
 
 _log = logging.getLogger(__name__)
@@ -28,7 +32,7 @@ class ProfileStore(Mapping[Signature, Profile]):
         self.environment = dict(environment)
         self.refusal: str | None = None
         self._profiles: dict[Signature, Profile] = {}
-        if self.path is not None and self.path.exists():
+        if self.path is not None and os.path.lexists(self.path):
             self._load(self.path)
         self.started_warm = bool(self._profiles)
 
@@ -46,19 +50,24 @@ class ProfileStore(Mapping[Signature, Profile]):
         self._profiles[signature] = profile
 
     def save(self) -> None:
-        """Write the file, whole or not at all. A full disk is logged: it is no reason to stop training."""
+        """Write the file, whole or not at all, joined with what it holds by now. What cannot be written (a full disk, a
+        lock held elsewhere, something that is no file) is logged: it is no reason to stop training."""
         if self.path is None or not self._profiles:
             return
+        known: dict[Signature | None, Profile] = dict(self._profiles.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            known: dict[Signature | None, Profile] = {key: profile for key, profile in self._profiles.items()}  # noqa: C416
-            save_profiles(self.path, ProfileFile(profiles=known, environment=self.environment))
+            merged = merge_profiles(self.path, ProfileFile(profiles=known, environment=self.environment))
         except OSError as error:
-            _log.warning("the profiles could not be saved to %s: %s", self.path, error)
+            _log.warning("the profiles could not be saved to %s: %s", ascii(str(self.path)), error.strerror or error)
+            return
+        if merged.aside is not None:
+            _log.warning("the profiles that could not be read are kept in %s", ascii(str(merged.aside)))
+        self._profiles = {key: profile for key, profile in merged.contents.profiles.items() if key is not None}
 
     def _load(self, path: Path) -> None:
         try:
-            contents = load_profiles(path)
+            contents = load_profiles(real_target(path))
         except (PricingError, OSError) as error:
             self._refuse(str(error))
             return
@@ -80,4 +89,4 @@ class ProfileStore(Mapping[Signature, Profile]):
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        _log.warning("profiles in %s are not used: %s", self.path, reason)
+        _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), reason)

@@ -19,7 +19,7 @@ from pricing.cli.options import (
     safety_option,
     signature_option,
 )
-from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
+from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json, say
 from pricing.formats.profile_file import load_profiles
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import Safety
@@ -121,7 +121,7 @@ def command(
         return
     _print_plan(console(), plan, batch, budget_bytes, law, safety, cold=profile_path is None)
     if plot is not None:
-        click.echo(f"Picture: {plot}")
+        say(f"Picture: {plot}")
 
 
 def parse_recompute(text: str) -> RecomputeMode:

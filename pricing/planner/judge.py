@@ -6,7 +6,7 @@ the way and no complete reading after the seed supports it, or only trust growth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pricing.kernel.errors import QuantityError
@@ -15,6 +15,7 @@ from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety, require_integer
 from pricing.kernel.requests import Signature, Workload
+from pricing.kernel.shares import Share, kinds_of
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
@@ -43,11 +44,16 @@ def profile_of(profiles: Profiles, signature: Signature) -> Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What is known of a regime: its signature, the profile of that and whether it knows anything."""
+    """What is known of a regime: its signature, the profile that prices it and whether that knows anything.
+
+    shares: those of the waves the profile was learned from. They are the signature's own, or, while nothing was
+    learned of these, those of a **relative**: the same kinds in other proportions (`pricing.kernel.shares`).
+    """
 
     signature: Signature
     profile: Profile
     learned: bool
+    shares: tuple[Share, ...]
 
 
 class Judge:
@@ -162,18 +168,46 @@ class Judge:
         regime = self._regimes.get(found.first_width)
         if regime is None:
             signature = self._curve.signature(width, self._setting.recompute, self._setting.topology)
-            profile = profile_of(self._profiles, signature)
+            shares, profile = signature.shares, profile_of(self._profiles, signature)
+            if profile.is_empty and shares:
+                shares, profile = self._relative(found.first_width, signature)
             learned = is_learned(profile, active_groups=signature.group_count)
-            regime = _Known(signature=signature, profile=profile, learned=learned)
+            regime = _Known(signature=signature, profile=profile, learned=learned, shares=shares)
             self._regimes[found.first_width] = regime
         return regime
 
+    def _relative(self, width: int, signature: Signature) -> tuple[tuple[Share, ...], Profile]:
+        """Shares and profile of the relative that prices this width lowest. The signature's own, which knows nothing,
+        where no relative lets a wave of one item run: it starts cold, as it would without relatives."""
+        best, best_bytes = (signature.shares, Profile()), -1
+        for known, profile in sorted(self._relatives(signature), key=lambda entry: entry[0].shares):
+            wave = self._wave_by(width, known.shares, cold=False)
+            required = required_bytes(wave, profile, self._law, self._safety)
+            runs = fits(required, self._available_bytes) and is_trusted(wave.packed_rows, profile, learned=True)
+            if (runs or width > 1) and not 0 <= best_bytes <= required:
+                best, best_bytes = (known.shares, profile), required
+        return best
+
+    def _relatives(self, signature: Signature) -> Iterator[tuple[Signature, Profile]]:
+        """What was learned of the same kinds in other proportions; nothing where profiles cannot be listed."""
+        if not isinstance(self._profiles, Mapping):
+            return
+        kinds, base = kinds_of(signature.shares), signature.without_shares
+        for known, profile in self._profiles.items():
+            alike = known.shares and known.without_shares == base and kinds_of(known.shares) == kinds
+            if alike and not profile.is_empty:
+                yield known, profile
+
     def _wave(self, width: int, *, cold: bool) -> Wave:
+        return self._wave_by(width, self._regime(width).shares, cold=cold)
+
+    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool) -> Wave:
         return self._setting.wave(
             self._curve.shape(width),
             self._batch.item_requests(self._start, width),
             self._curve.workload(width, self._setting.recompute),
             cold=cold,
+            shares=shares,
         )
 
     def _ladder(self) -> Ladder:
@@ -187,6 +221,7 @@ class Judge:
             safety=self._safety,
             available_bytes=self._available_bytes,
             measured_splits=self._measured_splits,
+            shares=self._regime(1).shares,
         )
 
     def _plan(self, width: int, verdict: Verdict, agreed: int) -> WavePlan:
@@ -207,7 +242,7 @@ class Judge:
             row_multiple=self._setting.row_multiple,
             agreed_width=agreed,
             tried=tuple(self._tried.values()),
-            consulted=tuple((regime.signature, regime.profile) for regime in self._regimes.values()),
+            consulted=tuple(dict.fromkeys((known.signature, known.profile) for known in self._regimes.values())),
         )
 
     def _empty(self, agreed: int) -> WavePlan:

@@ -158,7 +158,8 @@ def plan_batch(
             progress(start)
         if wave.verdict in _TEACHING:
             break
-        if wave.runs and wave.profile.largest_packed_rows < wave.wave.packed_rows:
+        own = not profile_of(known, wave.signature).is_empty  # a relative's evidence says nothing of rows it has seen
+        if own and wave.runs and wave.profile.largest_packed_rows < wave.wave.packed_rows:
             grown[wave.signature] = replace(wave.profile, largest_packed_rows=wave.wave.packed_rows)
     left = len(batch) - start
     stopped = _TEACHING.get(waves[-1].verdict) if waves and left else None

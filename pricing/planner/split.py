@@ -20,6 +20,7 @@ from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, Safety, ceil_div, with_safety
 from pricing.kernel.requests import Workload
+from pricing.kernel.shares import Share
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
@@ -82,6 +83,7 @@ class Ladder:
     safety: Safety
     available_bytes: int
     measured_splits: Mapping[SplitKey, int]
+    shares: tuple[Share, ...] = ()
 
     def climb(self) -> list[RungTried]:
         """Rungs in order up to the first that fits; the last one does not fit if none does."""
@@ -115,7 +117,10 @@ class Ladder:
         )
 
     def child(self, requests: Sequence[int]) -> SplitChild:
-        shape = gather(self.batch, requests, self.setting.row_multiple).shape
+        gathering = gather(self.batch, requests, self.setting.row_multiple)
+        shape = gathering.shape
+        if self.shares:
+            shape = replace(shape, kinds=gathering.all_kind_rows())
         wave = self.wave(shape, requests)
         return SplitChild(
             requests=tuple(requests),
@@ -125,7 +130,10 @@ class Ladder:
         )
 
     def wave(self, shape: WaveShape, requests: Sequence[int]) -> Wave:
-        return self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty)
+        """The wave of a child. Its kinds are mixed otherwise than the whole's: it counts for the rows of a wave of the
+        whole's proportions that holds as many of each kind, when it is priced and when it is read."""
+        wave = self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares)
+        return replace(wave, evidence=None)
 
 
 def rung_sizes(active_requests: int) -> Iterator[int]:

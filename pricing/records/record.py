@@ -83,11 +83,12 @@ class RecomputeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityFacts:
-    """What a memory signature holds beyond the regime's own facts."""
+    """What a memory signature holds beyond the regime's own facts. `shares`: in words, for people; none before 0.2."""
 
     topology: str
     group_count: Count
     adapter_shapes: tuple[str, ...]
+    shares: tuple[str, ...] = ()
 
 
 def _decode_profile(data: object, findings: Findings, where: str) -> Profile:

@@ -91,6 +91,7 @@ def _regime_of(workload: Workload, profile: int, signature: Signature | None) ->
             topology=signature.topology,
             group_count=signature.group_count,
             adapter_shapes=signature.adapter_shapes,
+            shares=tuple(str(share) for share in signature.shares),
         )
     return RegimeFacts(
         request_mixes=workload.request_mixes,

@@ -23,6 +23,7 @@ from tests.planner.naive import (
     items,
     learned,
     naive_shape,
+    naive_signature,
     naive_wave,
     plan_request,
     spec_groups,
@@ -58,8 +59,11 @@ def test_every_width_has_the_signature_and_workload_of_its_requests(items: Items
     start = data.draw(st.integers(0, len(batch)))
     curve = Curve(batch, start)
     for width in range(1, curve.limit + 1):
-        groups = spec_groups([batch.requests[at] for at in batch.item_requests(start, width)])
-        assert curve.signature(width, ONE_LAYER_FULL, "t") == signature_of(groups, ONE_LAYER_FULL, topology="t")
+        requests = [batch.requests[at] for at in batch.item_requests(start, width)]
+        groups = spec_groups(requests)
+        signature = curve.signature(width, ONE_LAYER_FULL, "t")
+        assert signature == naive_signature(requests, Setting(topology="t"))
+        assert signature.without_shares == signature_of(groups, ONE_LAYER_FULL, topology="t")
         assert curve.workload(width, ONE_LAYER_FULL) == workload_of(groups, ONE_LAYER_FULL)
 
 
