@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
@@ -318,9 +319,10 @@ def _allows_what(function: Callable[..., Any], reach: Reach, sizes: set[int], de
     probes = {0, 1, 2, 3, 7}
     for size in sizes:
         probes |= {max(0, times * size + step) for times in (1, 2, 3) for step in (-2, -1, 0, 1, 2)}
-    positions = torch.tensor(sorted(probes), device=device)
+    probed = np.array(sorted(probes))
+    positions = torch.from_numpy(probed).to(device)
     query, key = positions[:, None], positions[None, :]
-    lowest = torch.from_numpy(reach.lowest_positions(positions.cpu().numpy())).to(device)[:, None]
+    lowest = torch.from_numpy(reach.lowest_positions(probed)).to(device)[:, None]
     try:
         allowed = torch.as_tensor(function(positions.new_zeros(()), positions.new_zeros(()), query, key), device=device)
     except (IndexError, RuntimeError):  # it looks things up by packed row
