@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -21,6 +22,11 @@ from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
 from pricing.planner.split import SplitKey, split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
+
+_log = logging.getLogger(__name__)
+
+FLOOR_IS_WRONG = "a complete reading lies under the static floor: it is no lower bound here and takes no part"
+"""Said once a signature in the log, and in the record of every wave priced without its floor."""
 
 ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""
@@ -66,6 +72,7 @@ class WaveLoop:
         self._quorum = quorum
         self._parameters = parameters
         self._probed: set[Signature] = set()
+        self._named_floors: set[Signature] = set()
         self._measured_splits: dict[SplitKey, int] = {}
         self._open_waves: dict[WaveTurn, _Open] = {}
 
@@ -117,7 +124,8 @@ class WaveLoop:
         stats.closing = open_wave.interval.close(completed=completed)
         self.learn(stats.plan.signature, stats.closing)
         self._note_split(stats)
-        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=str(stats.closing.refusal or ""))
+        note = str(stats.closing.refusal or (FLOOR_IS_WRONG if stats.plan.floor_is_wrong else ""))
+        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=note)
 
     # Planning and admission ------------------------------------------------------------------------------------------
 
@@ -184,6 +192,9 @@ class WaveLoop:
         plan = stats.plan
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
+        if plan.floor_is_wrong and plan.signature not in self._named_floors:
+            self._named_floors.add(plan.signature)
+            _log.warning("%s (%s)", FLOOR_IS_WRONG, plan.signature.topology)
         opened = self._open(stats, role)
         with self._giving_up(opened, stats):
             with self._guard():

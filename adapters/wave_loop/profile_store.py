@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pricing import Profile, Signature
@@ -78,11 +78,7 @@ class ProfileStore(Mapping[Signature, Profile]):
         )
         if differing:
             self._refuse(
-                "learned in another environment: "
-                + ", ".join(
-                    f"{name} {contents.environment.get(name, 'unknown')!r}, here {self.environment.get(name)!r}"
-                    for name in differing
-                )
+                "learned in another environment: " + _differences(contents.environment, self.environment, differing)
             )
             return
         self._profiles = {key: profile for key, profile in contents.profiles.items() if key is not None}
@@ -90,3 +86,16 @@ class ProfileStore(Mapping[Signature, Profile]):
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
         _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), reason)
+
+
+MOST_DIFFERENCES_NAMED = 6
+
+
+def _differences(there: Mapping[str, str], here: Mapping[str, str], names: Sequence[str]) -> str:
+    """What differs, by name: `config.intermediate_size: file 32, here 4096`."""
+    named = [
+        f"{name}: file {there.get(name, 'unknown')}, here {here.get(name, 'nothing of that name')}"
+        for name in names[:MOST_DIFFERENCES_NAMED]
+    ]
+    more = len(names) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more else "")

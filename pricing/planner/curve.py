@@ -24,7 +24,7 @@ class WaveShape:
 
     packed_rows: token rows, each group rounded up to its row multiple. shared_rows: the same before rounding (the
     minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum). kinds: the
-    rows of each kind where there are several.
+    rows of each kind where there are several. grad_rows: packed rows of gradient groups (None: nobody counted).
     """
 
     packed_rows: int
@@ -35,6 +35,14 @@ class WaveShape:
     segments: int
     output_bytes: int
     kinds: KindRows = ONE_KIND
+    grad_rows: int | None = None
+
+    @property
+    def rows_with_gradients(self) -> int:
+        """Packed rows of gradient groups; all of them where nobody counted and there is a segment with gradients."""
+        if self.grad_rows is None:
+            return self.packed_rows if self.grad_segments else 0
+        return min(self.grad_rows, self.packed_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,7 @@ class Gathering:
         self.shared_rows = 0
         self.unshared_rows = 0
         self.logical_rows = 0
+        self.grad_rows = 0
         self.grad_segments = 0
         self.segments = 0
         self.output_bytes = 0
@@ -121,7 +130,7 @@ class Gathering:
         held = self._group_rows.get(group)
         if held is None:
             held = self._group_rows[group] = [0, 0]
-        multiple = self._multiple
+        multiple, before = self._multiple, self.packed_rows
         if multiple == 1:
             self.packed_rows += rows
             self.unshared_rows += length
@@ -129,6 +138,8 @@ class Gathering:
             shared, unshared = held
             self.packed_rows += multiple * (ceil_div(shared + rows, multiple) - ceil_div(shared, multiple))
             self.unshared_rows += multiple * (ceil_div(unshared + length, multiple) - ceil_div(unshared, multiple))
+        if self._batch.groups[group].grads:
+            self.grad_rows += self.packed_rows - before
         held[0] += rows
         held[1] += length
 
@@ -184,6 +195,7 @@ class Gathering:
             segments=self.segments,
             output_bytes=self.output_bytes,
             kinds=self.kind_rows(),
+            grad_rows=self.grad_rows,
         )
 
 
@@ -202,7 +214,7 @@ class Curve:
         self._batch = batch
         self._start = start
         self._gathering = Gathering(batch, row_multiple)
-        self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._columns: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kinds: list[KindRows] = []
         self._shortest: list[int | None] = []
         self._regimes: list[Regime] = []
@@ -217,7 +229,7 @@ class Curve:
     def shape(self, width: int) -> WaveShape:
         """The shape of the first `width` items (1 to `limit`)."""
         self._extend(width)
-        packed, shared, unshared, logical, grad_segments, segments, output = self._columns[width - 1]
+        packed, shared, unshared, logical, grad_segments, segments, output, grad_rows = self._columns[width - 1]
         return WaveShape(
             packed_rows=packed,
             shared_rows=shared,
@@ -227,6 +239,7 @@ class Curve:
             segments=segments,
             output_bytes=output,
             kinds=self._kinds[width - 1],
+            grad_rows=grad_rows,
         )
 
     def regime(self, width: int) -> Regime:
@@ -286,6 +299,7 @@ class Curve:
                     gathering.grad_segments,
                     gathering.segments,
                     gathering.output_bytes,
+                    gathering.grad_rows,
                 )
             )
             note_kinds(gathering.kind_rows())

@@ -48,12 +48,14 @@ class _Known:
 
     shares: those of the waves the profile was learned from. They are the signature's own, or, while nothing was
     learned of these, those of a **relative**: the same kinds in other proportions (`pricing.kernel.shares`).
+    floors: False where a complete reading showed that the floor is none.
     """
 
     signature: Signature
     profile: Profile
     learned: bool
     shares: tuple[Share, ...]
+    floors: bool
 
 
 class Judge:
@@ -172,7 +174,8 @@ class Judge:
             if profile.is_empty and shares:
                 shares, profile = self._relative(found.first_width, signature)
             learned = is_learned(profile, active_groups=signature.group_count)
-            regime = _Known(signature=signature, profile=profile, learned=learned, shares=shares)
+            floors = not self._setting.floor_is_contradicted(signature, profile)
+            regime = _Known(signature=signature, profile=profile, learned=learned, shares=shares, floors=floors)
             self._regimes[found.first_width] = regime
         return regime
 
@@ -199,15 +202,17 @@ class Judge:
                 yield known, profile
 
     def _wave(self, width: int, *, cold: bool) -> Wave:
-        return self._wave_by(width, self._regime(width).shares, cold=cold)
+        regime = self._regime(width)
+        return self._wave_by(width, regime.shares, cold=cold, floors=regime.floors)
 
-    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool) -> Wave:
+    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool, floors: bool = True) -> Wave:
         return self._setting.wave(
             self._curve.shape(width),
             self._batch.item_requests(self._start, width),
             self._curve.workload(width, self._setting.recompute),
             cold=cold,
             shares=shares,
+            floors=floors,
         )
 
     def _ladder(self) -> Ladder:
@@ -222,6 +227,7 @@ class Judge:
             available_bytes=self._available_bytes,
             measured_splits=self._measured_splits,
             shares=self._regime(1).shares,
+            floors=self._regime(1).floors,
         )
 
     def _plan(self, width: int, verdict: Verdict, agreed: int) -> WavePlan:
@@ -241,6 +247,7 @@ class Judge:
             available_bytes=self._available_bytes,
             row_multiple=self._setting.row_multiple,
             agreed_width=agreed,
+            floor_is_wrong=not regime.floors,
             tried=tuple(self._tried.values()),
             consulted=tuple(dict.fromkeys((known.signature, known.profile) for known in self._regimes.values())),
         )

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pricing.kernel.errors import QuantityError
+from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import require_count
-from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Workload
+from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Signature, Workload
 from pricing.kernel.shares import LOGICAL, PACKED, Share, evidence_rows, rows_under
 from pricing.kernel.wave import Wave
 from pricing.planner.curve import WaveShape
@@ -64,8 +65,12 @@ class Setting:
         *,
         cold: bool,
         shares: tuple[Share, ...] = (),
+        floors: bool = True,
     ) -> Wave:
-        """The wave to price for requests of this shape, by evidence of waves of these `shares` (its own or others)."""
+        """The wave to price for requests of this shape, by evidence of waves of these `shares` (its own or others).
+
+        floors: False where F and C turned out to be no lower bounds.
+        """
         if self.rank_rows is not None:
             shape = replace(shape, packed_rows=self.rank_rows(shape, requests))
         kinds = shape.kinds
@@ -75,8 +80,28 @@ class Setting:
             evidence=evidence_rows(shape.packed_rows, shape.logical_rows, shape.grad_segments, kinds),
             grad_segments=shape.grad_segments,
             output_bytes=shape.output_bytes,
-            floor_bytes=self.floor_bytes(shape, cold),
-            checkpoint_retained_bytes=self.checkpoint_retained_bytes(shape),
+            floor_bytes=self.floor_bytes(shape, cold) if floors else 0,
+            checkpoint_retained_bytes=self.checkpoint_retained_bytes(shape) if floors else 0,
             segment_state_bytes=self.segment_state_bytes,
             workload=workload,
         )
+
+    def floor_is_contradicted(self, signature: Signature, profile: Profile) -> bool:
+        """Whether a complete reading shows that F is no lower bound: at the most rows ever seen it lies above every
+        reading's rate.
+
+        Asked of signatures of one grad mode, where rows tell F. The cold transient, which is none, is left out.
+        """
+        rows = profile.largest_packed_rows
+        if profile.complete_readings == 0 or rows == 0 or len(signature.grad_modes) > 1:
+            return False
+        seen = WaveShape(
+            packed_rows=rows,
+            shared_rows=rows,
+            unshared_rows=rows,
+            logical_rows=rows,
+            grad_segments=1 if True in signature.grad_modes else 0,
+            segments=1,
+            output_bytes=0,
+        )
+        return self.floor_bytes(seen, False) > profile.peak_bytes_per_row * rows

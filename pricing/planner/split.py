@@ -84,6 +84,7 @@ class Ladder:
     available_bytes: int
     measured_splits: Mapping[SplitKey, int]
     shares: tuple[Share, ...] = ()
+    floors: bool = True
 
     def climb(self) -> list[RungTried]:
         """Rungs in order up to the first that fits; the last one does not fit if none does."""
@@ -132,7 +133,9 @@ class Ladder:
     def wave(self, shape: WaveShape, requests: Sequence[int]) -> Wave:
         """The wave of a child. Its kinds are mixed otherwise than the whole's: it counts for the rows of a wave of the
         whole's proportions that holds as many of each kind, when it is priced and when it is read."""
-        wave = self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares)
+        wave = self.setting.wave(
+            shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares, floors=self.floors
+        )
         return replace(wave, evidence=None)
 
 

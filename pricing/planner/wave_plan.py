@@ -55,6 +55,7 @@ class WavePlan:
     every rank runs all it has left. tried, consulted: widths in the order they were asked about, and the profile of
     each signature among them. subforwards: the largest number of sub-forwards of any rank, 1 unless a rank splits.
     refused_elsewhere: this rank could have run, another cannot. probe: where the narrowest wave does not fit whole.
+    floor_is_wrong: a complete reading lay under the static floor, which therefore took no part.
     """
 
     start: int
@@ -77,6 +78,7 @@ class WavePlan:
     refusal: Refusal | None = None
     refused_elsewhere: bool = False
     probe: ProbeTest | None = None
+    floor_is_wrong: bool = False
 
     @property
     def runs(self) -> bool:
