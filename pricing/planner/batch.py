@@ -194,7 +194,7 @@ def _is_plain(spec: RequestSpec) -> bool:
     return (
         shape is not None
         and spec.top_k is None
-        and not (spec.logits or spec.hidden_states or spec.routes)
+        and not (spec.logits or spec.hidden_states or spec.routes or spec.entropy)
         and len(shape) == 1
         and shape == spec.input_shape
     )

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pricing.kernel.quantities import SHORT_REQUEST_ROWS, ceil_div
+from pricing.kernel.quantities import MAX_QUANTITY, SHORT_REQUEST_ROWS, ceil_div
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
 from pricing.kernel.shares import ONE_KIND, KindRows, Share, shares_of
 from pricing.planner.batch import INACTIVE_GROUP, Batch
@@ -219,12 +219,27 @@ class Curve:
         self._shortest: list[int | None] = []
         self._regimes: list[Regime] = []
         self._seen = (-1, -1, False)
+        self._limit = len(batch) - start
         self._last_shares: tuple[Share, ...] | None = None
 
     @property
     def limit(self) -> int:
-        """The widest wave: every item from `start` on."""
+        """The widest wave that there can be: every item from `start` on, or as many as have countable rows and bytes.
+
+        Sums beyond 2**63 - 1 are found as the curve grows: `reaches` tells.
+        """
+        return self._limit
+
+    @property
+    def items_left(self) -> int:
+        """Items from `start` on."""
         return len(self._batch) - self._start
+
+    def reaches(self, width: int) -> bool:
+        """Whether there is a wave of `width` items."""
+        if width <= self._limit:
+            self._extend(width)
+        return width <= self._limit
 
     def shape(self, width: int) -> WaveShape:
         """The shape of the first `width` items (1 to `limit`)."""
@@ -248,8 +263,9 @@ class Curve:
         return self._regimes[self._regime_index(width)]
 
     def last_width_of_regime(self, width: int, at_most: int) -> int:
-        """The last width of `width`'s regime that is at most `at_most`, which is at most `limit`."""
+        """The last width of `width`'s regime that is at most `at_most`."""
         self._extend(at_most)
+        at_most = min(at_most, self._limit)
         following = self._regime_index(width) + 1
         if following == len(self._regimes):
             return at_most
@@ -290,6 +306,9 @@ class Curve:
             item = self._start + joined - 1
             for request in range(first_request[item], first_request[item + 1]):
                 add(request)
+            if joined > 1 and max(gathering.unshared_rows, gathering.output_bytes) > MAX_QUANTITY:
+                self._limit = joined - 1  # the narrowest wave is not cut off: its own error names the quantity
+                return
             note_column(
                 (
                     gathering.packed_rows,
