@@ -321,9 +321,9 @@ def ranks(draw: random.Random, folder: Path, tries: int) -> Counter[str]:
 
 
 TARGETS: Final[Mapping[str, tuple[Callable[[random.Random, Path, int], Counter[str]], int, int]]] = {
-    "profile files": (profile_files, 40_000, 300),
-    "records": (records, 20_000, 150),
-    "traces": (traces, 20_000, 100),
+    "profile files": (profile_files, 50_000, 300),
+    "records": (records, 25_000, 150),
+    "traces": (traces, 25_000, 100),
     "record folders": (record_folders, 4_000, 30),
     "command line": (command_line, 4_000, 60),
     "killed spools": (killed_spools, 260, 6),
