@@ -23,7 +23,7 @@ PARTS = [a_wave(packed_rows=100, logical_rows=300), a_wave(packed_rows=90, logic
 def test_a_split_comes_back_whatever_the_order_of_its_parts(tmp_path: Path) -> None:
     path = tmp_path / "profiles.json"
     store = ProfileStore(path, {"device": "cpu"})
-    store.put(signature(), learned([a_reading()]))
+    store.put(signature(), learned([a_reading(packed_rows=100, peak_delta_bytes=1_000)]))
     store.note_split(split_key_of(signature(), PARTS), 700)
     store.note_split(split_key_of(signature(), PARTS), 600)
     store.save()
@@ -39,7 +39,7 @@ def test_two_processes_join_their_splits(tmp_path: Path) -> None:
     path, key = tmp_path / "profiles.json", split_key_of(signature(), PARTS)
     one, other = ProfileStore(path, {}), ProfileStore(path, {})
     for store, peak_bytes in ((one, 700), (other, 900), (one, 800)):
-        store.put(signature(), learned([a_reading()]))
+        store.put(signature(), learned([a_reading(packed_rows=100, peak_delta_bytes=1_000)]))
         store.note_split(key, peak_bytes)
         store.save()
 
