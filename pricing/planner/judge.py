@@ -95,7 +95,7 @@ class Judge:
     def proposed_width(self) -> int:
         """The widest feasible wave; `UNBOUNDED_WIDTH` where that is everything left."""
         width = widest_feasible(self._curve, lambda width: self._try(width).fits)
-        return UNBOUNDED_WIDTH if width == self._curve.limit else width
+        return UNBOUNDED_WIDTH if width == self._curve.items_left else width
 
     def wide(self, agreed: int) -> WavePlan:
         """The wave of the agreed width, or what is left."""
