@@ -20,7 +20,7 @@ from pricing import Law, Profile, Safety, Signature, observe, required_bytes
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
-from pricing.planner.split import SplitKey, split_key
+from pricing.planner.split import split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,6 @@ class WaveLoop:
         self._parameters = parameters
         self._probed: set[Signature] = set()
         self._named_floors: set[Signature] = set()
-        self._measured_splits: dict[SplitKey, int] = {}
         self._open_waves: dict[WaveTurn, _Open] = {}
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -170,7 +169,7 @@ class WaveLoop:
             safety=self.safety,
             quorum=self._quorum,
             probed=self._probed,
-            measured_splits=self._measured_splits,
+            measured_splits=self.profiles.splits,
         )
 
     def _demand_bytes(self, plan: WavePlan) -> int:
@@ -256,8 +255,7 @@ class WaveLoop:
         """An identical split will cost at least what this one was seen to."""
         observed = stats.observed_bytes
         if stats.plan.verdict is Verdict.SPLIT and observed is not None:
-            key = split_key(stats.plan.children)
-            self._measured_splits[key] = max(observed, self._measured_splits.get(key, 0))
+            self.profiles.note_split(split_key(stats.plan.signature, stats.plan.children), observed)
 
     def _device_failures(self) -> int:
         """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""

@@ -16,6 +16,7 @@ from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety, require_integer
 from pricing.kernel.requests import Signature, Workload
 from pricing.kernel.shares import Share, kinds_of
+from pricing.kernel.splits import SplitKey
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
@@ -24,7 +25,7 @@ from pricing.planner.quorum import UNBOUNDED_WIDTH
 from pricing.planner.refusal import Refusal
 from pricing.planner.rules import Verdict, is_feasible, is_learned, is_trusted, is_young, may_probe, verdict_of
 from pricing.planner.setting import Setting
-from pricing.planner.split import Ladder, RungTried, SplitKey
+from pricing.planner.split import Ladder, RungTried
 from pricing.planner.wave_plan import ProbeTest, WavePlan, WidthTried
 from pricing.planner.width_search import widest_feasible
 
@@ -88,6 +89,7 @@ class Judge:
         self._measured_splits = measured_splits
         self._curve = Curve(batch, start, setting.row_multiple)
         self._regimes: dict[int, _Known] = {}
+        self._relatives_by_signature: dict[Signature, tuple[tuple[Share, ...], Profile]] = {}
         self._tried: dict[int, WidthTried] = {}
 
     def proposed_width(self) -> int:
@@ -172,7 +174,9 @@ class Judge:
             signature = self._curve.signature(width, self._setting.recompute, self._setting.topology)
             shares, profile = signature.shares, profile_of(self._profiles, signature)
             if profile.is_empty and shares:
-                shares, profile = self._relative(found.first_width, signature)
+                if signature not in self._relatives_by_signature:  # one a signature, also where it comes back
+                    self._relatives_by_signature[signature] = self._relative(found.first_width, signature)
+                shares, profile = self._relatives_by_signature[signature]
             learned = is_learned(profile, active_groups=signature.group_count)
             floors = not self._setting.floor_is_contradicted(signature, profile)
             regime = _Known(signature=signature, profile=profile, learned=learned, shares=shares, floors=floors)
@@ -226,6 +230,7 @@ class Judge:
             safety=self._safety,
             available_bytes=self._available_bytes,
             measured_splits=self._measured_splits,
+            signature=self._regime(1).signature,
             shares=self._regime(1).shares,
             floors=self._regime(1).floors,
         )

@@ -24,7 +24,7 @@ class WidthTried:
     """One width that the search asked about, with its own figures in bytes.
 
     learned: whether anything was learned of its signature (true also where there is nothing to run). trusted: whether
-    its packed rows are within trust growth. fits: feasible, all three together.
+    its packed rows are within trust growth of what was (never where nothing was). fits: feasible.
     """
 
     width: int
