@@ -18,6 +18,7 @@ from pricing.formats.files import real_target
 from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles
 from pricing.kernel.errors import PricingError
 from pricing.kernel.splits import SplitKey, merge_splits
+from pricing.text import visible
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class ProfileStore(Mapping[Signature, Profile]):
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), reason)
+        _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), visible(reason))
 
 
 MOST_DIFFERENCES_NAMED = 6

@@ -22,6 +22,9 @@ MAX_LINE_BYTES: Final = 1 << 26
 MAX_DIGITS: Final = 4_000
 """Longest integer turned into a number, just under what Python itself refuses. Longer ones are reported unread."""
 
+MAX_NAME_SHOWN: Final = 120
+"""Longest field name, or path of names, that a message repeats."""
+
 MAX_DEPTH: Final = 64
 """Deepest nesting of objects and lists read. Our own formats stay under a dozen; Python gives up at some hundreds."""
 
@@ -83,7 +86,7 @@ class Fields:
     def error(self, field: str | None, reason: str, value: object = None) -> FileFormatError:
         """The error that blames `field` (None: the whole object) of this object."""
         named = self._prefix.rstrip(".") or None if field is None else self._prefix + field
-        return FileFormatError(self._file, reason, line=self._line, field=named, value=value)
+        return FileFormatError(self._file, reason, line=self._line, field=_short(named), value=value)
 
     def finish(self) -> None:
         """Refuse fields that no getter asked for: a misspelt optional field must not read as its default."""
@@ -132,6 +135,8 @@ class Fields:
     def choice(self, field: str, parse: Callable[[str], _T], default: object = _REQUIRED) -> _T:
         """A text that `parse` understands; its `PricingError` is retold with file, line and field."""
         text = self.text(field, default)
+        if len(text) > MAX_NAME_SHOWN:
+            raise self.error(field, f"is none of the names known here: {len(text)} characters", text)
         try:
             return parse(text)
         except PricingError as error:
@@ -242,7 +247,7 @@ def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
     """
 
     def refuse(reason: str, field: str | None = None, value: object = None) -> NoReturn:
-        raise FileFormatError(file, reason, line=line, field=field, value=value)
+        raise FileFormatError(file, reason, line=line, field=_short(field), value=value)
 
     def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
         values = dict(pairs)
@@ -318,6 +323,11 @@ def canonical_json(value: object) -> str:
     """Text that is equal for equal values on every machine: sorted keys, no spaces, ASCII. A float is a TypeError."""
     _refuse_floats(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _short(name: str | None) -> str | None:
+    """A field's name as it may stand in a message: a damaged file can hold one of any length."""
+    return name if name is None or len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..."
 
 
 def _whole_number(text: str) -> int | _Unreadable:
