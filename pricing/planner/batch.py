@@ -35,7 +35,8 @@ class PlanRequest:
 
     tokens: a row of token ids (list, numpy array, CPU tensor), as many as `spec.logical_rows`. Requests share rows only
     within a group: the same adapter `slot` and the same grad mode. adapter: the shape of that slot's adapter, as it
-    stands in the memory signature. output_bytes: bytes of what it asks for. Compared by identity: tokens may be arrays.
+    stands in the memory signature. output_bytes: bytes of what it asks for. padded_tail_rows: rows at its end that are
+    padding, which a refusal names. Compared by identity: tokens may be arrays.
     """
 
     tokens: Any
@@ -44,6 +45,7 @@ class PlanRequest:
     adapter: str = ""
     grads: bool = True
     output_bytes: int = 0
+    padded_tail_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
 from pricing.planner.curve import Curve, WaveShape
 from pricing.planner.quorum import UNBOUNDED_WIDTH
-from pricing.planner.refusal import Refusal
+from pricing.planner.refusal import Asked, Refusal
 from pricing.planner.rules import Verdict, is_feasible, is_learned, is_trusted, is_young, may_probe, verdict_of
 from pricing.planner.setting import Setting
 from pricing.planner.split import Ladder, RungTried
@@ -120,9 +120,20 @@ class Judge:
         if plan.verdict is Verdict.SPLIT:
             return replace(plan, children=rungs[-1].children, subforwards=rungs[-1].subforwards)
         if plan.verdict is Verdict.REFUSE:
-            refusal = Refusal.of(plan.wave, plan.price, plan.profile, self._law, self._available_bytes, rungs)
+            refusal = Refusal.of(
+                plan.wave, plan.price, plan.profile, self._law, self._available_bytes, rungs, self._asked(plan)
+            )
             return replace(plan, refusal=refusal)
         return plan
+
+    def _asked(self, plan: WavePlan) -> Asked:
+        return Asked(
+            shared_rows=plan.shape.shared_rows,
+            row_multiple=plan.row_multiple,
+            topology=plan.signature.topology,
+            padded_tail_rows=sum(self._batch.requests[request].padded_tail_rows for request in plan.requests),
+            floor_parts=plan.floor_parts,
+        )
 
     def _verdict(self, tried: WidthTried, rungs: tuple[RungTried, ...], probe: ProbeTest | None) -> Verdict:
         return verdict_of(
@@ -253,9 +264,13 @@ class Judge:
             row_multiple=self._setting.row_multiple,
             agreed_width=agreed,
             floor_is_wrong=not regime.floors,
+            floor_parts=self._floor_parts(width, regime) if tried.wave.floor_bytes else (),
             tried=tuple(self._tried.values()),
             consulted=tuple(dict.fromkeys((known.signature, known.profile) for known in self._regimes.values())),
         )
+
+    def _floor_parts(self, width: int, regime: _Known) -> tuple[tuple[str, int], ...]:
+        return self._setting.floor_parts(self._curve.shape(width), regime.profile.is_empty)
 
     def _empty(self, agreed: int) -> WavePlan:
         setting = self._setting
