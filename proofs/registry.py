@@ -32,6 +32,7 @@ FOLDERS: Final = MappingProxyType(
         "inv12_safety": "INV-12",
         "inv13_requests": "INV-13",
         "inv14_replay": "INV-14",
+        "inv19_merging": "INV-19",
         "affine": "affine",
         "frontier": "frontier",
         "refuted": "refuted",

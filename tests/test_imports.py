@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS: dict[str, set[str]] = {
     "kernel": set(),
     "contracts": {"kernel"},
+    "neighbours": set(),
     "text": {"kernel"},
     "vectorized": {"kernel"},
     "formats": {"kernel"},
@@ -42,7 +43,6 @@ THIRD_PARTY_BY_EXTRA = {
     "pricing/vectorized.py": {"numpy"},
     "pricing/planner/layout.py": {"numpy"},
     "pricing/records/metrics.py": {"prometheus_client"},
-    "pricing/records/record.py": {"jsonschema"},
 }
 """What each part of `pricing` may import beyond the standard library, each from an extra of its own."""
 

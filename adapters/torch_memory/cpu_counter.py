@@ -46,7 +46,7 @@ class _LiveStorage(weakref.ref[torch.UntypedStorage]):
     size_bytes: int
 
 
-class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StorageCounter(TorchDispatchMode):
     """Counts live CPU storage. A context manager; `claim` enters it too, for as long as the claim lasts.
 
     A storage can die anywhere, even in the middle of our own arithmetic (garbage collection). So its death
@@ -93,11 +93,15 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        self._book(func, args, kwargs, result)
+        return result
+
+    def _book(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Count what an operation returned, where it is new or known already."""
         for tensor in _countable((result,)):
             storage = tensor.untyped_storage()
             if self._known(storage) is not None or func in _ADOPTING or not _holds(storage, args, kwargs):
                 self._count(storage)
-        return result
 
     def track(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count storage that existed before, such as the weights: `counter.track(model.parameters())`."""
@@ -134,6 +138,17 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Peak live bytes and, as a witness, the peak number of live storages."""
         return self._peak_bytes, self._peak_storages
 
+    def reserved_peak(self) -> int:
+        """The peak of the live bytes: nothing is cached, nothing is rounded."""
+        return self._peak_bytes
+
+    def releasable(self) -> int:
+        """Nothing."""
+        return 0
+
+    def release_cache(self) -> None:
+        """Nothing is cached."""
+
     def reset(self, owner: object) -> None:
         """Start new peaks at what is live."""
         PROCESS_CLAIMS.require(self.device, owner)
@@ -159,6 +174,10 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entry = self._live.get(id(storage))
         return entry if entry is not None and entry() is storage else None
 
+    def _size_bytes(self, storage: torch.UntypedStorage) -> int:
+        """What a storage takes. A counter that stands for another allocator rounds here."""
+        return storage.nbytes()
+
     def _count(self, storage: torch.UntypedStorage) -> None:
         """Book `storage` at its present size, and the peak."""
         self._bury()
@@ -167,8 +186,9 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             entry = _LiveStorage(storage, self._dead.append)
             entry.key, entry.size_bytes = id(storage), 0
             self._live[entry.key] = entry
-        self._live_bytes += storage.nbytes() - entry.size_bytes
-        entry.size_bytes = storage.nbytes()
+        size_bytes = self._size_bytes(storage)
+        self._live_bytes += size_bytes - entry.size_bytes
+        entry.size_bytes = size_bytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
         self._peak_storages = max(self._peak_storages, len(self._live))
 

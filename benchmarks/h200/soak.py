@@ -107,11 +107,13 @@ def hugging_face_moe(device: torch.device, arguments: Namespace) -> nn.Module:
         num_hidden_layers=2 if small else arguments.layers,
         num_attention_heads=4 if small else arguments.hidden // 128,
         num_key_value_heads=2 if small else max(1, arguments.hidden // 256),
-        head_dim=8 if small else 128,
+        head_dim=8 if small else 128,  # type: ignore[call-arg]
         max_position_embeddings=1 << 17,
     )
     with device:
-        model: nn.Module = Qwen3MoeForCausalLM(config).to(torch.float32 if small else torch.bfloat16)
+        model: nn.Module = Qwen3MoeForCausalLM(config).to(
+            torch.float32 if small else torch.bfloat16  # type: ignore[arg-type]
+        )
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
     return model.train()
 
@@ -267,15 +269,16 @@ def _verdicts(waves: list[dict[str, Any]], verdict: str) -> int:
 def _medium(arguments: Namespace, family: Family) -> Family:
     """A model that leaves most of an 8 GiB cap to waves, and is quick."""
     hidden = arguments.hidden
-    sizes = {
-        "vocabulary": 16_000,
-        "hidden": hidden,
-        "layers": arguments.layers,
-        "heads": hidden // 128,
-        "kv_heads": max(1, hidden // 256),
-        "feed_forward": 3 * hidden,
-    }
-    return replace(family, config=replace(family.config, **sizes))
+    config = replace(
+        family.config,
+        vocabulary=16_000,
+        hidden=hidden,
+        layers=arguments.layers,
+        heads=hidden // 128,
+        kv_heads=max(1, hidden // 256),
+        feed_forward=3 * hidden,
+    )
+    return replace(family, config=config)
 
 
 if __name__ == "__main__":
