@@ -6,8 +6,10 @@
 >>> wave = Wave(packed_rows=16_205, logical_rows=109_065, grad_segments=0, output_bytes=0,
 ...     workload=Workload.training(shortest_rows=512))
 >>> priced = price(wave, profile)
->>> priced.required_bytes, priced.binding_term
+>>> priced.allocated.required_bytes, priced.binding_term
 (8932948937, 'all_readings')
+>>> priced.required_bytes, str(priced.quantity)  # no footprint was read yet: 4/3 of what is allocated
+(11910598583, 'footprint')
 """
 
 from pricing.kernel.errors import (

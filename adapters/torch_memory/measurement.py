@@ -158,12 +158,10 @@ class Measurement:
             refusal = Refusal.PEAK_BELOW_BASELINE
         reading = None
         if refusal is None:
-            reading = Reading(
-                packed_rows=wave.evidence_rows.packed_rows,
-                logical_rows=wave.evidence_rows.logical_rows,
-                grad_segments=wave.evidence_rows.grad_segments,
-                output_bytes=wave.output_bytes,
+            reading = Reading.of(
+                wave,
                 peak_delta_bytes=delta_bytes + freed_bytes,
+                footprint_bytes=self.footprint_bytes,
                 retained_bytes=retained_bytes,
                 grads=grads,
                 kind=kind,

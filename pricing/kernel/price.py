@@ -202,6 +202,20 @@ def price(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAUL
         )
     else:
         footprint = quantity_price(wave, profile.footprint, law, safety, Quantity.FOOTPRINT)
+    return _price_of(wave, profile, law, safety, allocated, footprint)
+
+
+def allocated_price(wave: Wave, profile: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> Price:
+    """The explained price of a trainer that knows no footprints and holds `allocated_bytes` against its budget: that
+    of a device which reserves no more than it hands out."""
+    allocated = quantity_price(wave, profile, law, safety, Quantity.ALLOCATED)
+    footprint = replace(allocated, quantity=Quantity.FOOTPRINT, learned=False)
+    return _price_of(wave, profile, law, safety, allocated, footprint)
+
+
+def _price_of(
+    wave: Wave, profile: Evidence, law: Law, safety: Safety, allocated: QuantityPrice, footprint: QuantityPrice
+) -> Price:
     return Price(
         law=law.name,
         safety=safety,

@@ -72,16 +72,20 @@ class Evidence:
 
 
 def require_footprint_of_readings(profile: Profile) -> None:
-    """Check that footprints come from readings that taught the allocated evidence too. Raises `ProfileError`."""
+    """Check that footprints come from readings that taught the allocated evidence too, and that only footprints are
+    held against the warm fit before the seed. Raises `ProfileError`."""
     footprint = profile.footprint
+    if profile.warm_bytes_per_row is not None and profile.complete_readings == 0:
+        raise ProfileError(f"{_UNREACHABLE}: a warm rate before the seed; got {profile!r}")
     if (
         footprint.largest_packed_rows > profile.largest_packed_rows
         or footprint.complete_readings > profile.complete_readings
         or is_more_sharing(footprint.sharing.logical_rows, footprint.sharing.packed_rows, profile.sharing)
     ):
-        raise ProfileError(
-            f"no history of readings leads to this profile: its footprints have seen more than it has; got {profile!r}"
-        )
+        raise ProfileError(f"{_UNREACHABLE}: footprints beyond it; got {profile!r}")
+
+
+_UNREACHABLE: Final = "no history of readings leads to this profile"
 
 
 def require_reachable(profile: Evidence) -> None:
@@ -99,7 +103,7 @@ def require_reachable(profile: Evidence) -> None:
     require_evidence(profile.frontier)
     broken = broken_invariant(profile)
     if broken is not None:
-        raise ProfileError(f"no history of readings leads to this profile: {broken}; got {profile!r}")
+        raise ProfileError(f"{_UNREACHABLE}: {broken}; got {profile!r}")
 
 
 def broken_invariant(profile: Evidence) -> str | None:
@@ -178,7 +182,7 @@ def is_after_seed(footprint: Evidence, reading: Reading) -> bool:
     return footprint.complete_readings >= 1 or reading.kind is ReadingKind.OUT_OF_MEMORY
 
 
-class _Fields(TypedDict):
+class EvidenceFields(TypedDict):
     """The fields of `Evidence`."""
 
     peak_bytes_per_row: int
@@ -192,11 +196,11 @@ class _Fields(TypedDict):
     frontier: FrontierEvidence
 
 
-def _observed(known: Evidence, reading: Reading, after_seed: bool) -> _Fields:
+def _observed(known: Evidence, reading: Reading, after_seed: bool) -> EvidenceFields:
     """The fields of `known` after one more reading of 1 packed row or more."""
     completes_warm = reading.is_complete and known.complete_readings >= 1
     rate = reading.peak_bytes_per_row
-    return _Fields(
+    return EvidenceFields(
         peak_bytes_per_row=maximum(known.peak_bytes_per_row, rate),
         largest_packed_rows=maximum(known.largest_packed_rows, reading.packed_rows),
         sharing=more_sharing(known.sharing, reading.logical_rows, reading.packed_rows),

@@ -297,7 +297,7 @@ def test_until_a_band_bounds_the_warm_law_prices(history: list[Reading], reading
         assert priced.binding_term == "floor" or priced.binding_term.startswith("frontier")
     else:
         warm = price(wave, profile, WARM)
-        assert (priced.required_bytes, priced.binding_term) == (warm.required_bytes, warm.binding_term)
+        assert (priced.allocated.required_bytes, priced.binding_term) == (warm.required_bytes, warm.binding_term)
 
 
 def test_the_binding_term_names_the_band_and_why() -> None:

@@ -93,7 +93,7 @@ def test_d04_after_calibrating_on_64_rows_a_63_row_batch_and_a_mixed_one_reuse_t
 
         assert priced.ineligible == (Ineligible.SHORT_REQUEST,)
         assert priced.compute_bytes == 100_000 * logical_rows  # sharing 1 is all that was seen
-        assert priced.required_bytes == allocated_bytes(wave, profile, LOGICAL)
+        assert priced.allocated.required_bytes == allocated_bytes(wave, profile, LOGICAL)
 
 
 def test_d04_many_duplicates_of_one_token_fall_back_to_sharing_whose_limit_is_known() -> None:
@@ -103,7 +103,7 @@ def test_d04_many_duplicates_of_one_token_fall_back_to_sharing_whose_limit_is_kn
     priced = price(wave, branched, WARM)
 
     assert priced.compute_bytes == 323_000 * 1_378  # ceil(100,000 / 72.6)
-    assert priced.required_bytes < 100_000 * 256 * 1_024
+    assert priced.allocated.required_bytes < 100_000 * 256 * 1_024
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_packed_signature_at_ratio_2() -> None:
     # rows max(100, 1,600 / 16) = 100; 1.1 * (500 + 1,000 * 100 + 6,144 * 1,600)
     priced = price(WAVE_AT_16, PROFILE_AT_2, PACKED)
 
-    assert priced.required_bytes == 10_923_990
+    assert priced.allocated.required_bytes == 10_923_990
     assert priced.logical_charge_bytes == 9_830_400
     assert priced.packed_priced
 
@@ -109,7 +109,7 @@ def test_other_signatures_at_ratio_2_extrapolate_by_sharing(law: str, workload: 
     # rows max(100, 1,600 / 2) = 800; 1.1 * (500 + 1,000 * 800), no charge
     priced = price(replace(WAVE_AT_16, workload=workload), PROFILE_AT_2, LAWS[law])
 
-    assert priced.required_bytes == 880_550
+    assert priced.allocated.required_bytes == 880_550
     assert priced.logical_charge_bytes == priced.segment_charge_bytes == 0
 
 
@@ -210,14 +210,18 @@ def test_safety_is_read_exactly(text: str, expected: int) -> None:
 def test_nothing_to_run_costs_its_outputs(profile: Profile, law: str) -> None:
     priced = price(a_wave(0, 0, output_bytes=77, floor_bytes=1_000), profile, LAWS[law])
 
-    assert (priced.required_bytes, priced.retained_bytes, priced.binding_term) == (77, 77, "nothing_to_run")
+    assert (priced.allocated.required_bytes, priced.allocated.retained_bytes, priced.binding_term) == (
+        77,
+        77,
+        "nothing_to_run",
+    )
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_cold_price_is_outputs_and_floor(law: str) -> None:
     priced = price(a_wave(10, 10, output_bytes=100, floor_bytes=900), Profile(), LAWS[law])
 
-    assert (priced.required_bytes, priced.binding_term) == (1_100, "cold")
+    assert (priced.allocated.required_bytes, priced.binding_term) == (1_100, "cold")
 
 
 @pytest.mark.parametrize(
