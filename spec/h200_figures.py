@@ -66,7 +66,7 @@ def _median_rate(lines: Sequence[Line], label: str) -> float:
     rates = [
         line["peak_bytes"] / line["packed_rows"] for line in lines if line["label"] == label and not line["warm_up"]
     ]
-    return statistics.median(rates)
+    return float(statistics.median(rates))
 
 
 def _first_price(law: str, seen: TraceWave, asked: TraceWave) -> int:
@@ -199,7 +199,7 @@ def _least_budget(waves: Sequence[Line]) -> int:
 
 
 def _median_wave_s(waves: Sequence[Sequence[Line]]) -> float:
-    return statistics.median(wave["wave_s"] for of_rank in waves for wave in of_rank)
+    return float(statistics.median(wave["wave_s"] for of_rank in waves for wave in of_rank))
 
 
 def _nccl(log: Line) -> str:

@@ -86,7 +86,7 @@ def _module_marks(tree: ast.Module) -> list[str]:
 
 def _marks(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "invariant":
-        return [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        return [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
     return []
 
 

@@ -46,7 +46,7 @@ class _LiveStorage(weakref.ref[torch.UntypedStorage]):
     size_bytes: int
 
 
-class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StorageCounter(TorchDispatchMode):
     """Counts live CPU storage. A context manager; `claim` enters it too, for as long as the claim lasts.
 
     A storage can die anywhere, even in the middle of our own arithmetic (garbage collection). So its death
@@ -133,6 +133,17 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def peaks(self) -> tuple[int, ...]:
         """Peak live bytes and, as a witness, the peak number of live storages."""
         return self._peak_bytes, self._peak_storages
+
+    def reserved_peak(self) -> int:
+        """The peak of the live bytes: nothing is cached, nothing is rounded."""
+        return self._peak_bytes
+
+    def releasable(self) -> int:
+        """Nothing."""
+        return 0
+
+    def release_cache(self) -> None:
+        """Nothing is cached."""
 
     def reset(self, owner: object) -> None:
         """Start new peaks at what is live."""

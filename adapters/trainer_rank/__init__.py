@@ -7,19 +7,14 @@ for wave in rank.forward_micro_batches(requests):
 """
 
 from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model
-from adapters.trainer_rank.errors import (
-    AdmissionError,
-    AdmittedOutOfMemoryError,
-    RequestError,
-    UnsupportedModelError,
-    WaveOverError,
-    WaveRefusedError,
-)
-from adapters.trainer_rank.profile_store import ProfileStore
+from adapters.trainer_rank.errors import RequestError, UnsupportedModelError
 from adapters.trainer_rank.rank import TrainerRank
 from adapters.trainer_rank.request import Request, RequestOutputs
 from adapters.trainer_rank.rows import PackedRows
-from adapters.trainer_rank.wave import MicroBatch, WaveStats
+from adapters.trainer_rank.wave import MicroBatch
+from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, WaveOverError, WaveRefusedError
+from adapters.wave_loop.profile_store import ProfileStore
+from adapters.wave_loop.wave import WaveStats
 
 __all__ = [
     "AdmissionError",

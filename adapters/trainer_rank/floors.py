@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
+from adapters.trainer_rank.packed_model import ModelFacts
 from pricing.kernel.quantities import MIB
 from pricing.planner.plan import WaveShape
 

@@ -267,15 +267,16 @@ def _verdicts(waves: list[dict[str, Any]], verdict: str) -> int:
 def _medium(arguments: Namespace, family: Family) -> Family:
     """A model that leaves most of an 8 GiB cap to waves, and is quick."""
     hidden = arguments.hidden
-    sizes = {
-        "vocabulary": 16_000,
-        "hidden": hidden,
-        "layers": arguments.layers,
-        "heads": hidden // 128,
-        "kv_heads": max(1, hidden // 256),
-        "feed_forward": 3 * hidden,
-    }
-    return replace(family, config=replace(family.config, **sizes))
+    config = replace(
+        family.config,
+        vocabulary=16_000,
+        hidden=hidden,
+        layers=arguments.layers,
+        heads=hidden // 128,
+        kv_heads=max(1, hidden // 256),
+        feed_forward=3 * hidden,
+    )
+    return replace(family, config=config)
 
 
 if __name__ == "__main__":

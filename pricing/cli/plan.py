@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +22,10 @@ from pricing.cli.options import (
 from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
 from pricing.formats.profile_file import load_profiles
 from pricing.kernel.law import Law
-from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
-from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Signature
+from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode
 from pricing.planner.batch import Batch
+from pricing.planner.judge import Profiles
 from pricing.planner.plan import BatchPlan, Verdict, WavePlan, WidthTried, plan_batch
 from pricing.planner.setting import Setting
 from pricing.planner.split import RungTried
@@ -34,6 +34,9 @@ from pricing.text import gib_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+MOST_LAYER_DIGITS: Final = 9
+"""No model has a billion layers; Python itself refuses to read thousands of digits."""
 
 LONG_INPUT_ITEMS: Final = 2_000
 """From here on a terminal is shown how far reading and planning are."""
@@ -125,29 +128,16 @@ def parse_recompute(text: str) -> RecomputeMode:
     """ "granularity/method/layers", as `RecomputeMode` prints itself. Raises `click.UsageError`."""
     granularity, *rest = text.split("/")
     layers = rest[1] if len(rest) > 1 else None
-    if not granularity or len(rest) > 2 or (layers is not None and not layers.isdecimal()):
-        raise click.UsageError(f'--recompute: {text!r} is not a mode such as "{ONE_LAYER_FULL}", "selective" or "none"')
+    readable = layers is None or (layers.isascii() and layers.isdecimal() and len(layers) <= MOST_LAYER_DIGITS)
+    if not granularity or len(rest) > 2 or not readable:
+        raise click.UsageError(
+            f'--recompute: {text[:60]!r} is not a mode such as "{ONE_LAYER_FULL}", "selective" or "none"'
+        )
     method = rest[0] if rest else None
     return RecomputeMode(granularity=granularity, method=method, num_layers=None if layers is None else int(layers))
 
 
-class _SameProfile(Mapping[Signature, Profile]):
-    """One profile for every memory signature: what a file with a single profile, or a choice among several, means."""
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-
-    def __getitem__(self, signature: Signature) -> Profile:
-        return self._profile
-
-    def __iter__(self) -> Iterator[Signature]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-def _read_profiles(path: str | None, signature: str | None) -> tuple[Mapping[Signature, Profile], str]:
+def _read_profiles(path: str | None, signature: str | None) -> tuple[Profiles, str]:
     """The profiles to plan by, and the topology that their signatures name ("" if none or several)."""
     if path is None:
         if signature is not None:
@@ -155,7 +145,8 @@ def _read_profiles(path: str | None, signature: str | None) -> tuple[Mapping[Sig
         return {}, ""
     contents = load_profiles(path)
     if signature is not None or len(contents.profiles) == 1:
-        return _SameProfile(contents.select(signature)), ""
+        chosen = contents.select(signature)
+        return (lambda asked: chosen), ""
     named = {known: profile for known, profile in contents.profiles.items() if known is not None}
     topologies = {known.topology for known in named}
     return named, topologies.pop() if len(topologies) == 1 else ""

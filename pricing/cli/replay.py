@@ -16,7 +16,7 @@ from pricing.kernel.errors import PricingError
 from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS, find_law
 from pricing.kernel.quantities import Safety
-from pricing.records.record import ReadRecord, read_record
+from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import Answer, Replay, WhatIf, replay, what_if
 from pricing.records.spool import record_paths
 from pricing.text import gib_text

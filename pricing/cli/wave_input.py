@@ -77,15 +77,10 @@ def read_wave(wave_path: str | None, options: Mapping[str, object]) -> Wave:
 
 def wave_from_json(fields: Fields) -> Wave:
     """The wave of one JSON object with the names of the options. Raises `FileFormatError`."""
-    quantities = {name: fields.count(name) for name in ("packed_rows", "logical_rows")}
-    for name in (
-        "grad_segments",
-        "output_bytes",
-        "floor_bytes",
-        "checkpoint_retained_bytes",
-        "segment_state_bytes",
-    ):
-        quantities[name] = fields.count(name, 0)
+    packed_rows, logical_rows = fields.count("packed_rows"), fields.count("logical_rows")
+    grad_segments, output_bytes = fields.count("grad_segments", 0), fields.count("output_bytes", 0)
+    floor_bytes, kept_bytes = fields.count("floor_bytes", 0), fields.count("checkpoint_retained_bytes", 0)
+    state_bytes = fields.count("segment_state_bytes", 0)
     shortest_rows = fields.optional_count("shortest_request")
     grads = fields.text("grads", "all")
     if grads not in GRAD_MODES:
@@ -98,7 +93,13 @@ def wave_from_json(fields: Fields) -> Wave:
     fields.finish()
     return fields.build(
         lambda: Wave(
-            **quantities,
+            packed_rows=packed_rows,
+            logical_rows=logical_rows,
+            grad_segments=grad_segments,
+            output_bytes=output_bytes,
+            floor_bytes=floor_bytes,
+            checkpoint_retained_bytes=kept_bytes,
+            segment_state_bytes=state_bytes,
             workload=Workload(
                 grad_modes=GRAD_MODES[grads],
                 request_mixes=tuple(sorted(set(mixes))),

@@ -26,6 +26,7 @@ from pricing.kernel.errors import ProfileError
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Sharing
 from pricing.kernel.requests import RecomputeMode, Signature
+from pricing.kernel.shares import Share
 
 FORMAT: Final = "packed-pricing profile"
 SCHEMA_VERSION: Final = 1
@@ -230,7 +231,8 @@ def sharing_from_json(fields: Fields) -> Sharing:
 
 
 def signature_to_json(signature: Signature) -> Json:
-    return {
+    """A signature as JSON values; exact. One without shares is written as before there were any."""
+    facts: Json = {
         "topology": signature.topology,
         "group_count": signature.group_count,
         "request_mixes": list(signature.request_mixes),
@@ -238,6 +240,12 @@ def signature_to_json(signature: Signature) -> Json:
         "adapter_shapes": list(signature.adapter_shapes),
         "recompute": recompute_to_json(signature.recompute),
     }
+    if signature.shares:
+        facts["shares"] = [
+            {"quantity": share.quantity, "kind": share.kind, "size_class": share.size_class}
+            for share in signature.shares
+        ]
+    return facts
 
 
 def signature_from_json(fields: Fields) -> Signature:
@@ -245,6 +253,7 @@ def signature_from_json(fields: Fields) -> Signature:
     mixes, adapters = fields.texts("request_mixes"), fields.texts("adapter_shapes")
     modes = fields.flags("grad_modes")
     recompute = recompute_from_json(fields.member("recompute"))
+    shares = tuple(_share_from_json(entry) for entry in fields.members("shares")) if fields.has("shares") else ()
     fields.finish()
     return fields.build(
         lambda: Signature(
@@ -254,8 +263,15 @@ def signature_from_json(fields: Fields) -> Signature:
             grad_modes=modes,
             adapter_shapes=adapters,
             recompute=recompute,
+            shares=shares,
         )
     )
+
+
+def _share_from_json(fields: Fields) -> Share:
+    quantity, kind, size_class = fields.text("quantity"), fields.text("kind"), fields.count("size_class")
+    fields.finish()
+    return fields.build(lambda: Share(quantity=quantity, kind=kind, size_class=size_class))
 
 
 def recompute_to_json(mode: RecomputeMode) -> Json:

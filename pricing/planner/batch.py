@@ -54,6 +54,12 @@ class GroupKey:
     grads: bool
     adapter: str
 
+    @property
+    def kind(self) -> str:
+        """The kind of its rows: what a layer's memory for them depends on."""
+        grads = "gradients" if self.grads else "no gradients"
+        return f"{grads}, adapter {self.adapter}" if self.adapter else grads
+
 
 Item = Sequence[PlanRequest]
 

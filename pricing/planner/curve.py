@@ -8,11 +8,12 @@ costs O(new segments), and a whole curve O(requests + segments).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS, ceil_div
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.kernel.shares import ONE_KIND, KindRows, Share, shares_of
 from pricing.planner.batch import INACTIVE_GROUP, Batch
 from pricing.planner.prefix_tree import ROOT
 
@@ -22,7 +23,8 @@ class WaveShape:
     """Rows and bytes of a set of requests at full sharing.
 
     packed_rows: token rows, each group rounded up to its row multiple. shared_rows: the same before rounding (the
-    minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum).
+    minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum). kinds: the
+    rows of each kind where there are several.
     """
 
     packed_rows: int
@@ -32,16 +34,21 @@ class WaveShape:
     grad_segments: int
     segments: int
     output_bytes: int
+    kinds: KindRows = ONE_KIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """A stretch of widths over which signature and eligibility stay fixed, from `first_width` to the next regime."""
+    """A stretch of widths over which signature and eligibility stay fixed, from `first_width` to the next regime.
+
+    Shares may come back to what they were: the same signature is then several regimes.
+    """
 
     first_width: int
     groups: tuple[int, ...]
     mixes: tuple[str, ...]
     has_short_request: bool
+    shares: tuple[Share, ...] = ()
 
 
 class Gathering:
@@ -53,6 +60,7 @@ class Gathering:
         self._multiple = row_multiple
         self._is_end: dict[int, bool] = {ROOT: True}
         self._group_rows: dict[int, list[int]] = {}
+        self._asked_rows: dict[tuple[int, str], int] = {}
         self.packed_rows = 0
         self.shared_rows = 0
         self.unshared_rows = 0
@@ -78,6 +86,8 @@ class Gathering:
         if batch.groups[group].grads:
             self.grad_segments += segments
         self.output_bytes += batch.output_bytes[request]
+        asked = group, batch.mixes[request]
+        self._asked_rows[asked] = self._asked_rows.get(asked, 0) + length
         self.mixes.add(batch.mixes[request])
         single = batch.single_target_rows[request]
         if single is not None:
@@ -139,6 +149,22 @@ class Gathering:
         shortest = self.shortest_single_target_rows
         return shortest is not None and shortest < SHORT_REQUEST_ROWS
 
+    def kind_rows(self) -> KindRows:
+        """The rows of each kind, where there are several."""
+        return self.all_kind_rows() if len(self._asked_rows) > 1 else ONE_KIND
+
+    def all_kind_rows(self) -> KindRows:
+        """The rows of each kind, also of a single one. Groups of one grad mode and adapter shape are one kind."""
+        packed: dict[str, int] = {}
+        logical: dict[str, int] = {}
+        for group, (rows, _) in self._group_rows.items():
+            kind = self._batch.groups[group].kind
+            packed[kind] = packed.get(kind, 0) + ceil_div(rows, self._multiple) * self._multiple
+        for (group, mix), rows in self._asked_rows.items():
+            kind = f"{mix}, {self._batch.groups[group].kind}"
+            logical[kind] = logical.get(kind, 0) + rows
+        return KindRows.of(packed.items(), logical.items())
+
     @property
     def shape(self) -> WaveShape:
         return WaveShape(
@@ -149,6 +175,7 @@ class Gathering:
             grad_segments=self.grad_segments,
             segments=self.segments,
             output_bytes=self.output_bytes,
+            kinds=self.kind_rows(),
         )
 
 
@@ -168,9 +195,10 @@ class Curve:
         self._start = start
         self._gathering = Gathering(batch, row_multiple)
         self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._kinds: list[KindRows] = []
         self._shortest: list[int | None] = []
         self._regimes: list[Regime] = []
-        self._seen = (-1, -1, False)
+        self._seen: Hashable = None
 
     @property
     def limit(self) -> int:
@@ -189,6 +217,7 @@ class Curve:
             grad_segments=grad_segments,
             segments=segments,
             output_bytes=output,
+            kinds=self._kinds[width - 1],
         )
 
     def regime(self, width: int) -> Regime:
@@ -225,6 +254,7 @@ class Curve:
             grad_modes=tuple(sorted({group.grads for group in groups})),
             adapter_shapes=tuple(sorted({group.adapter for group in groups})),
             recompute=recompute,
+            shares=regime.shares,
         )
 
     def _regime_index(self, width: int) -> int:
@@ -247,13 +277,16 @@ class Curve:
                     gathering.output_bytes,
                 )
             )
+            self._kinds.append(gathering.kind_rows())
             self._shortest.append(gathering.shortest_single_target_rows)
             self._note_regime(joined)
 
     def _note_regime(self, width: int) -> None:
-        """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change."""
+        """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change. Shares go
+        up and down."""
         gathering = self._gathering
-        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
+        shares = shares_of(self._kinds[width - 1])
+        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request, shares)
         if seen != self._seen:
             self._seen = seen
             self._regimes.append(
@@ -262,5 +295,6 @@ class Curve:
                     groups=gathering.groups,
                     mixes=tuple(sorted(gathering.mixes)),
                     has_short_request=gathering.has_short_request,
+                    shares=shares,
                 )
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pricing.kernel.errors import QuantityError
 from pricing.kernel.quantities import require_count
 from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Workload
+from pricing.kernel.shares import LOGICAL, PACKED, Share, evidence_rows, rows_under
 from pricing.kernel.wave import Wave
 from pricing.planner.curve import WaveShape
 
@@ -55,13 +56,23 @@ class Setting:
             raise QuantityError("row_multiple", self.row_multiple, "must be at least 1")
         require_count("segment_state_bytes", self.segment_state_bytes)
 
-    def wave(self, shape: WaveShape, requests: Sequence[int], workload: Workload, *, cold: bool) -> Wave:
-        """The wave to price for requests of this shape."""
+    def wave(
+        self,
+        shape: WaveShape,
+        requests: Sequence[int],
+        workload: Workload,
+        *,
+        cold: bool,
+        shares: tuple[Share, ...] = (),
+    ) -> Wave:
+        """The wave to price for requests of this shape, by evidence of waves of these `shares` (its own or others)."""
         if self.rank_rows is not None:
             shape = replace(shape, packed_rows=self.rank_rows(shape, requests))
+        kinds = shape.kinds
         return Wave(
-            packed_rows=shape.packed_rows,
-            logical_rows=shape.logical_rows,
+            packed_rows=rows_under(kinds.packed, PACKED, shape.packed_rows, shares),
+            logical_rows=rows_under(kinds.logical, LOGICAL, shape.logical_rows, shares),
+            evidence=evidence_rows(shape.packed_rows, shape.logical_rows, shape.grad_segments, kinds),
             grad_segments=shape.grad_segments,
             output_bytes=shape.output_bytes,
             floor_bytes=self.floor_bytes(shape, cold),

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final
+from typing import Final, Protocol
 
 from pricing.kernel.law import Law
 from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, Safety, ceil_div, with_safety
 from pricing.kernel.requests import Workload
+from pricing.kernel.shares import Share
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
@@ -82,6 +83,7 @@ class Ladder:
     safety: Safety
     available_bytes: int
     measured_splits: Mapping[SplitKey, int]
+    shares: tuple[Share, ...] = ()
 
     def climb(self) -> list[RungTried]:
         """Rungs in order up to the first that fits; the last one does not fit if none does."""
@@ -104,7 +106,7 @@ class Ladder:
             parts = cut(self.batch, ordered, subforwards, self.setting.row_multiple)
             children = tuple(self.child(part) for part in parts)
             measured = self.measured_splits.get(split_key(children))
-            cost = max(rung_cost_bytes(children), measured or 0)
+            cost = split_cost_bytes(children, measured)
         return RungTried(
             subforwards=subforwards,
             children=children,
@@ -115,7 +117,10 @@ class Ladder:
         )
 
     def child(self, requests: Sequence[int]) -> SplitChild:
-        shape = gather(self.batch, requests, self.setting.row_multiple).shape
+        gathering = gather(self.batch, requests, self.setting.row_multiple)
+        shape = gathering.shape
+        if self.shares:
+            shape = replace(shape, kinds=gathering.all_kind_rows())
         wave = self.wave(shape, requests)
         return SplitChild(
             requests=tuple(requests),
@@ -125,7 +130,10 @@ class Ladder:
         )
 
     def wave(self, shape: WaveShape, requests: Sequence[int]) -> Wave:
-        return self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty)
+        """The wave of a child. Its kinds are mixed otherwise than the whole's: it counts for the rows of a wave of the
+        whole's proportions that holds as many of each kind, when it is priced and when it is read."""
+        wave = self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares)
+        return replace(wave, evidence=None)
 
 
 def rung_sizes(active_requests: int) -> Iterator[int]:
@@ -138,7 +146,22 @@ def rung_sizes(active_requests: int) -> Iterator[int]:
         yield active_requests
 
 
-def rung_cost_bytes(children: Sequence[SplitChild]) -> int:
+class PricedChild(Protocol):
+    """A sub-forward's two prices in bytes, wherever they stand."""
+
+    @property
+    def required_bytes(self) -> int: ...
+
+    @property
+    def retained_bytes(self) -> int: ...
+
+
+def split_cost_bytes(children: Sequence[PricedChild], measured_bytes: int | None) -> int:
+    """What is held for a split: its rung's cost, and at least the measured peak of an identical one."""
+    return max(rung_cost_bytes(children), measured_bytes or 0)
+
+
+def rung_cost_bytes(children: Sequence[PricedChild]) -> int:
     """Bytes of a rung: every child retained, and the one with most to add at its peak."""
     retained = sum(child.retained_bytes for child in children)
     return retained + max(child.required_bytes - child.retained_bytes for child in children)

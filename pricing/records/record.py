@@ -6,20 +6,15 @@ eligibility (the recompute mode as read live), the profile's content, the law, t
 and every width and rung that was tried with its own rows, price and budget. It holds no token ids, no paths and no
 names but those the caller gave: lengths, tree structure and counts say all that a price depends on.
 
-Text is canonical JSON: whole numbers only, sorted names, so that equal records are equal bytes. The dataclasses below
-are the format; `spec/report.schema.json` is generated from them.
+The dataclasses below are the format; `records.record_file` writes and reads them, `records.write_down` makes them from
+plans, and `spec/report.schema.json` is generated from them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pricing.formats.codec import (
@@ -27,48 +22,24 @@ from pricing.formats.codec import (
     Findings,
     IncompleteRecordError,
     Leaf,
-    RecordError,
     RecordFieldError,
     Signed,
-    decode,
-    encode,
-    json_schema,
 )
 from pricing.formats.profile_file import profile_from_json, profile_to_json
-from pricing.formats.strict_json import Fields, canonical_json, parse_json
+from pricing.formats.strict_json import Fields
 from pricing.kernel.law import Term
 from pricing.kernel.price import Price
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import Safety
 from pricing.kernel.reading import Reading, ReadingKind
-from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.kernel.requests import RecomputeMode, Workload
 from pricing.kernel.wave import Wave
 from pricing.planner.budget import Budget
 
 SCHEMA_VERSION: Final = 1
 """Version of the format. Fields may be added within a version; a change of meaning or a removal raises it."""
 
-MAX_RECORD_BYTES: Final = 256 << 10
-"""Default cap on one record's text. A record of a 40-step search with a GRPO batch's structure is about 30 KiB."""
-
-LEAST_RECORD_BYTES: Final = 16 << 10
-"""Smallest cap that can be asked for: what cannot be omitted (wave, profile, price, budget) needs a few KiB."""
-
-MAX_READ_BYTES: Final = 4 << 20
-"""Longest text that the reader takes; longer is an error before anything is parsed."""
-
 PER_MILLION: Final = 1_000_000
-
-
-class NewerRecordError(RecordError):
-    """A record of a later format version than this build knows."""
-
-
-class RecordTooLargeError(RecordError):
-    """A record that stays over its size cap although every part that may be omitted was."""
-
-
-# --- the parts -------------------------------------------------------------------------------------------------------
 
 
 class Event(StrEnum):
@@ -112,11 +83,12 @@ class RecomputeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityFacts:
-    """What a memory signature holds beyond the regime's own facts."""
+    """What a memory signature holds beyond the regime's own facts. `shares`: in words, for people; none before 0.2."""
 
     topology: str
     group_count: Count
     adapter_shapes: tuple[str, ...]
+    shares: tuple[str, ...] = ()
 
 
 def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
@@ -170,7 +142,7 @@ class ProfileFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regime:
+class RegimeFacts:
     """Facts that waves of one search share: what decides eligibility, whose profile it is, and which profile it was.
 
     `profile` is the index of an entry of the record's `profiles`. `signature` is the signature's digest, None where the
@@ -433,7 +405,7 @@ class DecisionRecord:
     price: PriceFacts
     required_bytes: Count
     available_bytes: Signed
-    regimes: tuple[Regime, ...]
+    regimes: tuple[RegimeFacts, ...]
     profiles: tuple[ProfileFacts, ...]
     width: Count | None = None
     agreed_width: Count | None = None
@@ -494,171 +466,3 @@ class DecisionRecord:
                 shortest_single_target_rows=wave.shortest_single_target_rows,
             ),
         )
-
-
-# --- building --------------------------------------------------------------------------------------------------------
-
-
-class RegimeTable:
-    """Collects the regimes and profiles of one record while its waves are written down."""
-
-    def __init__(self) -> None:
-        self._regimes: dict[Regime, int] = {}
-        self._profiles: dict[ProfileFacts, int] = {}
-
-    def add(self, wave: Wave, profile: Profile, signature: Signature | None) -> WaveFacts:
-        """The facts of `wave`, whose regime is entered if it is new."""
-        entry = ProfileFacts(digest=profile_digest(profile), content=profile)
-        regime = _regime_of(wave.workload, self._profiles.setdefault(entry, len(self._profiles)), signature)
-        return WaveFacts(
-            regime=self._regimes.setdefault(regime, len(self._regimes)),
-            packed_rows=wave.packed_rows,
-            logical_rows=wave.logical_rows,
-            grad_segments=wave.grad_segments,
-            output_bytes=wave.output_bytes,
-            floor_bytes=wave.floor_bytes,
-            checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
-            segment_state_bytes=wave.segment_state_bytes,
-            shortest_single_target_rows=wave.workload.shortest_single_target_rows,
-        )
-
-    @property
-    def regimes(self) -> tuple[Regime, ...]:
-        return tuple(self._regimes)
-
-    @property
-    def profiles(self) -> tuple[ProfileFacts, ...]:
-        return tuple(self._profiles)
-
-
-def _regime_of(workload: Workload, profile: int, signature: Signature | None) -> Regime:
-    identity = None
-    if signature is not None:
-        identity = IdentityFacts(
-            topology=signature.topology,
-            group_count=signature.group_count,
-            adapter_shapes=signature.adapter_shapes,
-        )
-    return Regime(
-        request_mixes=workload.request_mixes,
-        grad_modes=workload.grad_modes,
-        recompute=RecomputeFacts.of(workload.recompute),
-        profile=profile,
-        identity=identity,
-        signature=None if signature is None else signature.digest,
-    )
-
-
-def profile_digest(profile: Profile) -> str:
-    """First 16 hex digits of the SHA-256 of a profile's canonical JSON."""
-    return hashlib.sha256(canonical_json(profile_to_json(profile)).encode()).hexdigest()[:16]
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
-def record_text(record: DecisionRecord, max_bytes: int = MAX_RECORD_BYTES) -> str:
-    """A record as canonical JSON of at most `max_bytes`, with the parts omitted for that listed in `omitted`.
-
-    Left out in this order, as far as needed: the structure, the rungs' children except of the rung that runs, the
-    widths in the middle of the search. Raises `RecordTooLargeError` where that is not enough.
-    """
-    if max_bytes < LEAST_RECORD_BYTES:
-        raise RecordError(f"a cap of {max_bytes} B is under the least of {LEAST_RECORD_BYTES} B")
-    text = canonical_json(encode(record))
-    for shorter in _shortened(record):
-        if len(text) <= max_bytes:
-            break
-        text = canonical_json(encode(shorter))
-    if len(text) > max_bytes:
-        raise RecordTooLargeError(f"a record of {len(text)} B cannot be cut to {max_bytes} B")
-    return text
-
-
-def _shortened(record: DecisionRecord) -> Iterator[DecisionRecord]:
-    """The record with ever more parts left out."""
-    if record.structure is not None:
-        record = dataclasses.replace(record, structure=None, omitted=(*record.omitted, "structure"))
-        yield record
-    bulky = [at for at, rung in enumerate(record.rungs) if rung.children and not rung.fits]
-    if bulky:
-        rungs = tuple(
-            dataclasses.replace(rung, children=()) if at in bulky else rung for at, rung in enumerate(record.rungs)
-        )
-        omitted = (*record.omitted, f"rungs[*].children of {len(bulky)} rungs that do not fit")
-        record = dataclasses.replace(record, rungs=rungs, omitted=omitted)
-        yield record
-    for kept in (32, 4):
-        if len(record.tried) > 2 * kept:
-            cut = len(record.tried) - 2 * kept
-            record = dataclasses.replace(
-                record,
-                tried=record.tried[:kept] + record.tried[-kept:],
-                omitted=(*record.omitted, f"tried: {cut} of {len(record.tried)}, in the middle"),
-            )
-            yield record
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRecord:
-    """A record as read: with the unknown fields that were passed over, and remarks about what was filled in."""
-
-    record: DecisionRecord
-    unknown_fields: tuple[str, ...]
-    unknown_count: int
-    remarks: tuple[str, ...]
-
-
-def read_record(path: str | os.PathLike[str]) -> ReadRecord:
-    """The record in a file. Raises `OSError`, and `PricingError` for whatever else can be wrong with it."""
-    with open(path, "rb") as stream:
-        content = stream.read(MAX_READ_BYTES + 1)
-    return parse_record(content, Path(path).name)
-
-
-def parse_record(text: str | bytes, source: str = "record") -> ReadRecord:
-    """The record in a text. Raises `FileFormatError` for what is not strict JSON, `NewerRecordError`,
-    `IncompleteRecordError` naming the missing field, or `RecordFieldError`; all are `PricingError`."""
-    if len(text) > MAX_READ_BYTES:
-        raise RecordError(f"{source}: longer than {MAX_READ_BYTES} B, so not a record")
-    data = parse_json(text, source)
-    if not isinstance(data, dict):
-        raise RecordFieldError("", "must be one JSON object")
-    version = data.get("schema_version")
-    if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
-        raise NewerRecordError(
-            f"{source}: schema_version has {version.bit_length()} bits or is later"
-            if version.bit_length() > 63
-            else f"{source}: schema_version {version}; this build reads up to {SCHEMA_VERSION}"
-        )
-    return record_from_json(data)
-
-
-def record_from_json(data: Mapping[str, object]) -> ReadRecord:
-    """The record in parsed JSON."""
-    findings = Findings()
-    record = decode(DecisionRecord, data, findings)
-    if record.schema_version < 1:
-        raise RecordFieldError("schema_version", f"must be at least 1, got {record.schema_version}")
-    return ReadRecord(
-        record=record,
-        unknown_fields=tuple(findings.unknown),
-        unknown_count=findings.unknown_count,
-        remarks=tuple(findings.remarks),
-    )
-
-
-# --- schema ----------------------------------------------------------------------------------------------------------
-
-
-def schema_text() -> str:
-    """The JSON Schema of a record: the content of `spec/report.schema.json`, which a test keeps equal to this."""
-    schema = json_schema(
-        DecisionRecord,
-        title="packed-pricing decision record",
-        identifier="urn:packed-pricing:decision-record:1",
-    )
-    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"

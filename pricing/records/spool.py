@@ -29,7 +29,8 @@ from typing import Final
 
 from pricing.formats.codec import RecordError
 from pricing.formats.strict_json import canonical_json
-from pricing.records.record import LEAST_RECORD_BYTES, MAX_RECORD_BYTES, DecisionRecord, Event, record_text
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import LEAST_RECORD_BYTES, MAX_RECORD_BYTES, record_text
 
 DEFAULT_MAX_FILES: Final = 256
 DEFAULT_MAX_BYTES: Final = 64 << 20

@@ -11,7 +11,7 @@ from html import escape
 from typing import Final
 
 from pricing.kernel.quantities import DEFAULT_SAFETY
-from pricing.planner.plan import Verdict
+from pricing.planner.rules import Verdict
 from pricing.records.metrics import WaveSummary, binding_family
 from pricing.records.record import DecisionRecord, Event, RungFacts, WidthFacts
 from pricing.records.replay import Answer

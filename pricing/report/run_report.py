@@ -21,9 +21,10 @@ from pricing.kernel.errors import FileFormatError, PricingError
 from pricing.kernel.laws import LAWS
 from pricing.kernel.quantities import GIB, MIB
 from pricing.planner.budget import BudgetVerdict
-from pricing.planner.plan import Verdict
+from pricing.planner.rules import Verdict
 from pricing.records.metrics import SUMMARY_VERSION, WaveSummary
-from pricing.records.record import DecisionRecord, Event, ReadRecord, read_record
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import Answer, WhatIf, replay, what_if
 from pricing.records.spool import WAVES_SUFFIX, record_paths, wave_paths
 

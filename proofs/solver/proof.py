@@ -111,7 +111,7 @@ class Given(ABC):
         )
         fields = {field: fixed[field] if field in fixed else self.integer(f"{name}.{field}") for field in counts}
         asked = self.workload(self.choose(True, False)) if workload is None else workload
-        return self.valid(lambda: Wave(workload=asked, **fields))
+        return self.valid(lambda: Wave(workload=asked, evidence=None, **fields))
 
     def profile(self, name: str = "profile", *, retained: bool | None = None, warm: str | None = None) -> Profile:
         """Any reachable profile (the shipped `require_reachable` is what is assumed of it).

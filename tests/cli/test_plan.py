@@ -246,7 +246,7 @@ def test_an_inactive_request_may_name_another_adapter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [NumpyTokens(), ArrayTokens()], ids=["numpy", "array"])
 def test_lengths_share_what_their_prefix_says(tokens: Any, tmp_path: Path) -> None:
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"length": 10, "prefix": "a", "prefix_length": 6},
         {"length": 12, "prefix": "a", "prefix_length": 8},
         {"length": 12, "prefix": "b", "prefix_length": 8},

@@ -82,7 +82,7 @@ def compare_width_search(case: Fields, comparison: Comparison) -> None:
 
 def _batch(case: Fields) -> Batch:
     """Prompt-major single requests: a prompt's completions share exactly the prompt."""
-    items = []
+    items: list[tuple[PlanRequest, ...]] = []
     for prompt, (rows, completions) in enumerate(zip(case.counts("prompts"), case.items("completions"), strict=True)):
         assert isinstance(completions, list), f"completions are lists of lengths, got {completions!r}"
         for completion in completions:

@@ -63,11 +63,11 @@ class ThreadQuorum:
 
     def max(self, value: int) -> int:
         assert -(1 << 63) <= value < 1 << 63
-        return max(self._ranks.gather(self._rank, "max", value))
+        return max(int(value) for value in self._ranks.gather(self._rank, "max", value))
 
     def min(self, value: int) -> int:
         assert -(1 << 63) <= value < 1 << 63
-        return min(self._ranks.gather(self._rank, "min", value))
+        return min(int(value) for value in self._ranks.gather(self._rank, "min", value))
 
 
 PROFILE = learned(rows=5_000, bytes_per_row=10_000)

@@ -226,7 +226,9 @@ def test_a_split_says_how_it_is_cut() -> None:
     profile = learned(rows=2_000, bytes_per_row=90_000)
     plan = plan_wave(batch, profiles={signature: profile}, available_bytes=120_000_000)
     assert (plan.width, plan.verdict, plan.subforwards) == (1, Verdict.SPLIT, len(plan.children))
-    assert plan.required_bytes == plan.rungs[-1].cost_bytes <= 120_000_000 < plan.price.required_bytes
+    cost, whole = plan.rungs[-1].cost_bytes, plan.price
+    assert cost is not None and whole is not None
+    assert plan.required_bytes == cost <= 120_000_000 < whole.required_bytes
     layouts = plan.child_layouts(batch)
     assert [layout.packed_rows for layout in layouts] == [child.wave.packed_rows for child in plan.children]
 

@@ -110,9 +110,14 @@ def check_equal(
 def test_the_overflow_edge_is_exact_on_both_sides(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest rows whose every intermediate fits int64 go through arrays, one more falls back, neither wraps."""
     profile = learned(rows=1_000, sharing=3, bytes_per_row=1_000_003)
-    scalars = []
+    scalars: list[int] = []
     original = vectorized._price_scalars
-    monkeypatch.setattr(vectorized, "_price_scalars", lambda *args: scalars.append(1) or original(*args))
+
+    def counted(*args: Any) -> Any:
+        scalars.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(vectorized, "_price_scalars", counted)
 
     def price_of(rows: int) -> tuple[int, int, bool]:
         before = len(scalars)
@@ -121,7 +126,8 @@ def test_the_overflow_edge_is_exact_on_both_sides(law: Law, monkeypatch: pytest.
             **arguments, output_bytes=0, workload=TRAINING, profile=profile, law=law, segment_state_bytes=5
         )
         columns = {name: [int(value)] for name, (value,) in arguments.items()} | {"output_bytes": [0]}
-        return int(priced[0]), *scalar_prices(columns, TRAINING, profile, law, DEFAULT_SAFETY, 5), len(scalars) > before
+        (scalar,) = scalar_prices(columns, TRAINING, profile, law, DEFAULT_SAFETY, 5)
+        return int(priced[0]), scalar, len(scalars) > before
 
     low, high = 1, 1 << 62
     while high - low > 1:

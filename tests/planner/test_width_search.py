@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -68,9 +69,14 @@ def test_what_runs_is_what_was_priced_and_never_over_budget(
     profiles = data.draw(profile_books(batch, setting))
     for plan in plan_batch(batch, profiles=profiles, available_bytes=budget, setting=setting, law=law).waves:
         requests = [batch.requests[at] for at in plan.requests]
-        assert plan.wave == naive_wave(requests, setting)
+        own = naive_wave(requests, setting)
+        if plan.signature in profiles or not plan.signature.shares:
+            assert plan.wave == own
+        else:  # by a relative's evidence: as at least as many rows, and learned as its own
+            assert plan.wave == replace(own, packed_rows=plan.wave.packed_rows, logical_rows=plan.wave.logical_rows)
+            assert plan.wave.packed_rows >= own.packed_rows and plan.wave.logical_rows >= own.logical_rows
         assert plan.price == price(plan.wave, plan.profile, law)
-        assert plan.layout(batch).packed_rows == plan.wave.packed_rows
+        assert plan.layout(batch).packed_rows == own.packed_rows
         assert plan.verdict in (Verdict.PROBE, Verdict.REFUSE) or fits(plan.required_bytes, budget)
         assert plan.runs == (plan.refusal is None)
         assert plan.headroom_bytes == budget - plan.required_bytes

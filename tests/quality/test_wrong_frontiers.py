@@ -19,7 +19,8 @@ from pricing.kernel.frontier import FRONTIER
 from pricing.kernel.profile import observe_all
 from pricing.kernel.requests import Workload
 from spec import frontier_model
-from tests.differential.test_frontier_model import model_wave, small_readings, small_waves, told
+from tests.differential.test_frontier_model import small_readings, small_waves, told
+from tests.differential.test_model import model_wave
 from tests.properties.test_frontier_histories import NOISES, SHAPES, Machine, machines, readings_of, waves_of
 from tests.quality.wrong_frontiers import WRONG_FRONTIERS
 from tests.quality.wrong_kernels import WrongKernel, installed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
@@ -53,19 +54,19 @@ with_single = request_groups().map(
 )
 
 
-def _at_reading(parts: tuple) -> bool:
+def _at_reading(parts: Any) -> bool:
     before, reading, later, wave = parts
     return contracts.all_readings_term_covers(before, reading, later, replace(wave, packed_rows=reading.packed_rows))
 
 
-def _bounds_enclose(parts: tuple) -> bool:
+def _bounds_enclose(parts: Any) -> bool:
     (wave, profile), fewer, more, requests, law = parts
     exact = replace(wave, grad_segments=min(wave.grad_segments, 2 * requests))
     full, unshared = max(1, exact.packed_rows - fewer), exact.packed_rows + more
     return contracts.bounds_enclose_the_price(exact, full, unshared, requests, profile, law)
 
 
-def _more_sharing_never_cheapens(parts: tuple) -> bool:
+def _more_sharing_never_cheapens(parts: Any) -> bool:
     (wave, profile), reading, law = parts
     sharing = more_sharing(profile.sharing, reading.logical_rows, reading.packed_rows)
     richer = replace(profile, sharing=sharing)
@@ -73,7 +74,7 @@ def _more_sharing_never_cheapens(parts: tuple) -> bool:
 
 
 # How to call each predicate that a wrong kernel names: arguments, and how they are spread over its parameters.
-PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
+PROBES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bool]]] = {
     "price_never_falls_with_packed_rows": (
         st.tuples(seeded_cases, extras, rate_laws),
         lambda a: contracts.price_never_falls_with_packed_rows(a[0][0], a[1], a[0][1], a[2]),
@@ -86,30 +87,36 @@ PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
         st.tuples(seeded_cases, readings(min_packed_rows=1), rate_laws),
         _more_sharing_never_cheapens,
     ),
-    "replay_is_identical": (st.tuples(any_cases, rate_laws), lambda a: contracts.replay_is_identical(*a[0], a[1])),
-    "parts_add_up": (st.tuples(any_cases, rate_laws), lambda a: contracts.parts_add_up(*a[0], a[1])),
+    "replay_is_identical": (
+        st.tuples(any_cases, rate_laws),
+        lambda a: contracts.replay_is_identical(a[0][0], a[0][1], a[1]),
+    ),
+    "parts_add_up": (st.tuples(any_cases, rate_laws), lambda a: contracts.parts_add_up(a[0][0], a[0][1], a[1])),
     "warm_fit_never_raises": (seeded_cases, lambda a: contracts.warm_fit_never_raises(*a)),
     "clamp_is_exact": (
         st.tuples(waves_and_profiles(min_packed_rows=1), growths()),
-        lambda a: contracts.clamp_is_exact(*a[0], a[1]),
+        lambda a: contracts.clamp_is_exact(a[0][0], a[0][1], a[1]),
     ),
-    "safety_is_tight": (st.tuples(any_cases, rate_laws), lambda a: contracts.safety_is_tight(*a[0], a[1])),
-    "warm_floor_holds": (st.tuples(seeded_cases, growths()), lambda a: contracts.warm_floor_holds(*a[0], a[1])),
+    "safety_is_tight": (st.tuples(any_cases, rate_laws), lambda a: contracts.safety_is_tight(a[0][0], a[0][1], a[1])),
+    "warm_floor_holds": (
+        st.tuples(seeded_cases, growths()),
+        lambda a: contracts.warm_floor_holds(a[0][0], a[0][1], a[1]),
+    ),
     "charges_are_exact": (
         st.tuples(seeded_cases, st.sampled_from([0, 1]), extras, rate_laws),
         lambda a: contracts.charges_are_exact(a[0][0], a[1], a[2], a[0][1], a[3]),
     ),
     "retained_is_never_above_required": (
         st.tuples(any_cases, rate_laws),
-        lambda a: contracts.retained_is_never_above_required(*a[0], a[1]),
+        lambda a: contracts.retained_is_never_above_required(a[0][0], a[0][1], a[1]),
     ),
     "retained_is_the_formula_inside_the_windows": (
         st.tuples(seeded_cases, rate_laws),
-        lambda a: contracts.retained_is_the_formula_inside_the_windows(*a[0], a[1]),
+        lambda a: contracts.retained_is_the_formula_inside_the_windows(a[0][0], a[0][1], a[1]),
     ),
     "retained_is_required_outside_the_windows": (
         st.tuples(seeded_cases, rate_laws),
-        lambda a: contracts.retained_is_required_outside_the_windows(*a[0], a[1]),
+        lambda a: contracts.retained_is_required_outside_the_windows(a[0][0], a[0][1], a[1]),
     ),
     "eligibility_asks_facts_only": (
         st.tuples(workloads(), reachable_profiles(), reachable_profiles()),

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from pricing import FileFormatError, PricingError
 from pricing.formats.codec import IncompleteRecordError, RecordError, RecordFieldError
-from pricing.records.record import MAX_READ_BYTES, DecisionRecord, NewerRecordError, parse_record, record_text
+from pricing.records.record import DecisionRecord
+from pricing.records.record_file import MAX_READ_BYTES, NewerRecordError, parse_record, record_text
 from pricing.records.recorder import record_of_price
 from pricing.records.replay import replay
 from tests.making import a_reading, a_wave, learned

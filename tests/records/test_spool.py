@@ -18,7 +18,8 @@ import pytest
 
 from pricing import PricingError
 from pricing.records.metrics import WaveSummary
-from pricing.records.record import DecisionRecord, Event, StructureFacts, parse_record, read_record, record_text
+from pricing.records.record import DecisionRecord, Event, StructureFacts
+from pricing.records.record_file import parse_record, read_record, record_text
 from pricing.records.recorder import record_of_price
 from pricing.records.replay import replay
 from pricing.records.spool import Spool, SpoolError, is_spool_file, record_paths, wave_paths

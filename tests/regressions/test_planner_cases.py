@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
 import pytest
+from numpy.typing import NDArray
 
 from pricing.kernel.laws import LAWS
 from pricing.kernel.price import required_bytes
@@ -22,7 +24,7 @@ GB = 10**9
 EXACT = Safety(numerator=1, denominator=1)
 
 
-def request_of(tokens: Sequence[int], *, grads: bool = True, output_bytes: int = 0) -> PlanRequest:
+def request_of(tokens: Sequence[int] | NDArray[Any], *, grads: bool = True, output_bytes: int = 0) -> PlanRequest:
     shape = (len(tokens),)
     spec = RequestSpec(input_shape=shape, target_shape=shape)
     return PlanRequest(tokens=tokens, spec=spec, grads=grads, output_bytes=output_bytes)

@@ -15,7 +15,8 @@ from pricing.formats.codec import IncompleteRecordError
 from pricing.kernel.laws import LAWS
 from pricing.planner.budget import Budget, BudgetVerdict
 from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
-from pricing.records.record import DecisionRecord, Event, parse_record, read_record, record_text
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import parse_record, read_record, record_text
 from pricing.records.recorder import Handoff, Recorder, record_of_plan, record_of_price
 from pricing.records.replay import replay
 from pricing.records.spool import record_paths
@@ -212,7 +213,8 @@ def test_d19_the_record_keeps_both_figures_and_the_verdict_to_release_first() ->
     plan_less = recorder.last_record
     assert plan_less == record and record.budget is not None
     assert (record.budget.free_bytes, record.budget.reusable_cache_bytes) == (14_352_384, 68_228_445_901)
-    refused = recorder.admitted(refused_split(), handoff=Handoff(budget=budget))
+    recorder.admitted(refused_split(), handoff=Handoff(budget=budget))
+    refused = recorder.last_record
     assert refused is not None and refused.handoff is not None
     assert refused.handoff.verdict == BudgetVerdict.RELEASE, "it fits only by what is cached"
     assert replay(refused).is_equal

@@ -139,7 +139,7 @@ class Watched:
 @pytest.mark.parametrize("row_multiple", [1, 8, 128])
 def test_d22_the_rows_that_run_are_the_rows_that_were_priced(meter: PeakMeter, row_multiple: int) -> None:
     watched = Watched(decoder(CPU))
-    assert bind_model(watched) is watched  # type: ignore[comparison-overlap]
+    assert bind_model(watched) is watched
     rank = TrainerRank(
         watched, meter=meter, memory_bytes=512 << 20, cold_transient_bytes=0, device=CPU, row_multiple=row_multiple
     )

@@ -85,6 +85,11 @@ from tests.making import a_reading, a_wave, learned, rate_profile
 LAWS: tuple[Law, ...] = (LOGICAL, PACKED, WARM)
 
 
+def wrong(field: str, value: object) -> dict[str, Any]:
+    """A field by name with a value that its type does not allow."""
+    return {field: value}
+
+
 def refused(kind: type[Exception], make: Callable[[], object]) -> str:
     """The whole message of the error that `make` raises."""
     with pytest.raises(kind) as raised:
@@ -169,13 +174,14 @@ def test_what_is_no_safety_factor() -> None:
         said = 'safety must be a fraction or a decimal such as "11/10" or "1.1", got ' + repr(text[:80])
         assert refused(SafetyError, lambda: Safety.parse(text)) == said
     assert refused(SafetyError, lambda: Safety.parse("1/0")) == "safety is not a fraction: '1/0'"
-    for value in (Decimal("NaN"), Decimal("Infinity")):
-        assert refused(SafetyError, lambda: Safety.parse(value)) == f"safety is not a fraction: {value!r}"
+    for decimal in (Decimal("NaN"), Decimal("Infinity")):
+        assert refused(SafetyError, lambda: Safety.parse(decimal)) == f"safety is not a fraction: {decimal!r}"
     below = "safety must be a fraction of at least 1, got 9/10"
     assert refused(SafetyError, lambda: Safety.parse("0.9")) == below
     assert refused(SafetyError, lambda: Safety(numerator=1, denominator=0)).endswith("at least 1, got 1/0")
-    for fields in ({"numerator": 1.5, "denominator": 1}, {"numerator": 2, "denominator": True}):
-        message = refused(SafetyError, lambda: Safety(**fields))  # type: ignore[arg-type]
+    wrong_types: list[dict[str, Any]] = [{"numerator": 1.5, "denominator": 1}, {"numerator": 2, "denominator": True}]
+    for fields in wrong_types:
+        message = refused(SafetyError, lambda: Safety(**fields))
         wrong = "numerator" if fields["numerator"] == 1.5 else "denominator"
         assert message == f"safety {wrong} must be a Python int, got {fields[wrong]!r}"
     for pair in ((MAX_QUANTITY + 1, 1), (MAX_QUANTITY + 2, MAX_QUANTITY + 1)):
@@ -299,11 +305,12 @@ def test_workload_and_signature_of_a_batch() -> None:
 
 def test_signatures_are_canonical() -> None:
     signature = signature_of(GROUPS, ONE_LAYER_FULL, topology="")
-    for field, values in (
-        ("request_mixes", ("b", "a")),
-        ("grad_modes", (True, True)),
-        ("adapter_shapes", ("b", "a")),
-    ):
+    unsorted: dict[str, Any] = {
+        "request_mixes": ("b", "a"),
+        "grad_modes": (True, True),
+        "adapter_shapes": ("b", "a"),
+    }
+    for field, values in unsorted.items():
         message = refused(WaveError, lambda: replace(signature, **{field: values}))
         assert message == f"signature {field} must be sorted and distinct, got {values!r}"
     assert refused(QuantityError, lambda: replace(signature, group_count=-1)).startswith("group_count:")
@@ -324,7 +331,9 @@ WAVE_FIELDS = (
 
 @pytest.mark.parametrize("field", WAVE_FIELDS)
 def test_a_wave_names_the_field_that_is_no_quantity(field: str) -> None:
-    assert refused(QuantityError, lambda: replace(a_wave(4), **{field: -1})) == f"{field}: must be at least 0, got -1"
+    assert (
+        refused(QuantityError, lambda: replace(a_wave(4), **wrong(field, -1))) == f"{field}: must be at least 0, got -1"
+    )
 
 
 def test_rows_of_nothing() -> None:
@@ -358,14 +367,14 @@ def test_state_bytes() -> None:
     "field", ["packed_rows", "logical_rows", "grad_segments", "output_bytes", "peak_delta_bytes", "retained_bytes"]
 )
 def test_a_reading_names_the_field_that_is_no_quantity(field: str) -> None:
-    assert refused(QuantityError, lambda: replace(a_reading(1, 1), **{field: 1.5})) == (
+    assert refused(QuantityError, lambda: replace(a_reading(1, 1), **wrong(field, 1.5))) == (
         f"{field}: must be a Python int, not float, got 1.5"
     )
 
 
 def test_signs_in_readings() -> None:
     for field in ("packed_rows", "logical_rows", "grad_segments", "output_bytes"):
-        assert refused(QuantityError, lambda: replace(a_reading(1, 1), **{field: -1})).startswith(
+        assert refused(QuantityError, lambda: replace(a_reading(1, 1), **wrong(field, -1))).startswith(
             f"{field}: must be at"
         )
     assert replace(a_reading(1, 1), retained_bytes=-5).retained_compute_bytes == 0

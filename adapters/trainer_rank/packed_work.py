@@ -1,0 +1,141 @@
+"""Packed execution as the loop's work: requests whose shared prefixes run once, also cut into sub-forwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from adapters.torch_memory import Observation, PeakMeter, Role
+from adapters.trainer_rank.execution import packed_forward
+from adapters.trainer_rank.floors import Floors
+from adapters.trainer_rank.layouts import group_rows
+from adapters.trainer_rank.packed_model import PackedModel
+from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
+from adapters.trainer_rank.rows import no_rows
+from adapters.trainer_rank.wave import MicroBatch
+from adapters.wave_loop.wave import WaveOwner, WaveStats
+from pricing import Signature
+from pricing.planner.layout import Layout
+from pricing.planner.plan import Batch, PlanRequest, Setting, Verdict
+
+Item = Request | Sequence[Request]
+
+
+class PackedWork:
+    """One call's items: the planner's batch and the requests behind it. See `adapters.wave_loop.Work`.
+
+    learn: takes what each sub-forward of a split showed.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        model: PackedModel,
+        *,
+        device: torch.device,
+        topology: str,
+        row_multiple: int,
+        cold_transient_bytes: int,
+        meter: PeakMeter,
+        learn: Callable[[Signature, Observation], None],
+    ) -> None:
+        facts = model.model_facts()
+        checked = prepared(items, model)
+        self.batch = Batch(
+            [
+                [
+                    PlanRequest(
+                        tokens=request.token_row(),
+                        spec=spec,
+                        grads=request.grads,
+                        output_bytes=output_bytes(spec, facts),
+                    )
+                    for request, spec in zip(item, item_specs, strict=True)
+                ]
+                for item, item_specs in zip(checked.requests, checked.specs, strict=True)
+            ]
+        )
+        self.requests = [request for item in checked.requests for request in item]
+        self._model = model
+        self._device = device
+        self._topology = topology
+        self._row_multiple = row_multiple
+        self._cold_transient_bytes = cold_transient_bytes
+        self._meter = meter
+        self._learn = learn
+        self._outputs: dict[int, RequestOutputs] = {}
+
+    @property
+    def has_grads(self) -> bool:
+        return any(request.grads for request in self.requests)
+
+    @property
+    def wants_head(self) -> bool:
+        """Whether any request wants something of the head."""
+        return any(request.wants_head for request in self.requests)
+
+    def setting(self) -> Setting:
+        """Made for each wave: the recompute mode is what the live model says now."""
+        facts = self._model.model_facts()
+        floors = Floors(facts=facts, has_head=self.wants_head, cold_transient_bytes=self._cold_transient_bytes)
+        return Setting(
+            topology=self._topology,
+            recompute=self._model.recompute_mode(),
+            row_multiple=self._row_multiple,
+            segment_state_bytes=facts.segment_state_bytes,
+            floor_bytes=floors.floor_bytes,
+            checkpoint_retained_bytes=floors.checkpoint_retained_bytes,
+        )
+
+    def forward(self, stats: WaveStats) -> list[object]:
+        """In one go, or as the split's sub-forwards, whose graphs live together."""
+        plan = stats.plan
+        self._outputs = {request: RequestOutputs() for request in plan.requests}
+        if plan.verdict is not Verdict.SPLIT:
+            self._outputs |= self._run_layout(plan.layout(self.batch))
+            return self._tensors()
+        for child, layout in zip(plan.children, plan.child_layouts(self.batch), strict=True):
+            interval = self._meter.open(child.wave, grads=child.wave.workload.grads, role=Role.SPLIT_CHILD)
+            try:
+                part = self._run_layout(layout)
+            except BaseException:
+                interval.discard()
+                raise
+            look = interval.forward_done([output.tensors() for output in part.values()])
+            stats.children.append(look)
+            self._learn(plan.signature, look)
+            self._outputs |= part
+        return self._tensors()
+
+    def turn(self, owner: WaveOwner, stats: WaveStats) -> MicroBatch:
+        """The wave in the caller's hands. Its outputs are its own from now on."""
+        requests = stats.plan.requests
+        outputs, self._outputs = self._outputs, {}
+        return MicroBatch(
+            owner,
+            stats,
+            requests=[self.requests[request] for request in requests],
+            outputs=[outputs[request] if request in outputs else self._without_rows(request) for request in requests],
+        )
+
+    def _without_rows(self, request: int) -> RequestOutputs:
+        """The outputs of a request in a wave of no rows: nothing ran, and nothing has entries."""
+        asked = self.requests[request]
+        (outputs,) = packed_forward(self._model, no_rows(self._device), [asked], grads=asked.grads)
+        return outputs
+
+    def drop(self) -> None:
+        """Let go of what a forward held that is not handed out."""
+        self._outputs = {}
+
+    def _tensors(self) -> list[object]:
+        return [output.tensors() for output in self._outputs.values()]
+
+    def _run_layout(self, layout: Layout) -> dict[int, RequestOutputs]:
+        outputs: dict[int, RequestOutputs] = {}
+        for group in group_rows(layout, self.batch, self._device):
+            requests = [self.requests[request] for request in group.requests]
+            results = packed_forward(self._model, group.rows, requests, grads=group.grads)
+            outputs.update(zip(group.requests, results, strict=True))
+        return outputs
