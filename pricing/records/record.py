@@ -227,6 +227,8 @@ class BudgetFacts:
     reserve_bytes: Count
     reusable_cache_bytes: Count
     available_bytes: Signed
+    reservable_bytes: Signed | None = None
+    held_back_bytes: Count = 0
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
@@ -235,6 +237,8 @@ class BudgetFacts:
             reserve_bytes=budget.reserve_bytes,
             reusable_cache_bytes=budget.reusable_cache_bytes,
             available_bytes=budget.available_bytes,
+            reservable_bytes=budget.reservable_bytes,
+            held_back_bytes=budget.held_back_bytes,
         )
 
     @property
@@ -243,6 +247,8 @@ class BudgetFacts:
             free_bytes=self.free_bytes,
             reserve_bytes=self.reserve_bytes,
             reusable_cache_bytes=self.reusable_cache_bytes,
+            reservable_bytes=self.reservable_bytes,
+            held_back_bytes=self.held_back_bytes,
         )
 
 
