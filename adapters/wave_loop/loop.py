@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -20,8 +21,13 @@ from pricing import Law, Profile, Safety, Signature, observe, required_bytes
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
-from pricing.planner.split import SplitKey, split_key
+from pricing.planner.split import split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
+
+_log = logging.getLogger(__name__)
+
+FLOOR_IS_WRONG = "a complete reading lies under the static floor: it is no lower bound here and takes no part"
+"""Said once a signature in the log, and in the record of every wave priced without its floor."""
 
 ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""
@@ -67,7 +73,7 @@ class WaveLoop:
         self._quorum = quorum
         self._gradients = GradientAccount(parameters)
         self._probed: set[Signature] = set()
-        self._measured_splits: dict[SplitKey, int] = {}
+        self._named_floors: set[Signature] = set()
         self._open_waves: dict[WaveTurn, _Open] = {}
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -118,7 +124,8 @@ class WaveLoop:
         stats.closing = open_wave.interval.close(completed=completed)
         self.learn(stats.plan.signature, stats.closing)
         self._note_split(stats)
-        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=str(stats.closing.refusal or ""))
+        note = str(stats.closing.refusal or (FLOOR_IS_WRONG if stats.plan.floor_is_wrong else ""))
+        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=note)
 
     # Planning and admission ------------------------------------------------------------------------------------------
 
@@ -161,7 +168,7 @@ class WaveLoop:
             safety=self.safety,
             quorum=self._quorum,
             probed=self._probed,
-            measured_splits=self._measured_splits,
+            measured_splits=self.profiles.splits,
         )
 
     def _demand_bytes(self, plan: WavePlan) -> int:
@@ -183,6 +190,9 @@ class WaveLoop:
         plan = stats.plan
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
+        if plan.floor_is_wrong and plan.signature not in self._named_floors:
+            self._named_floors.add(plan.signature)
+            _log.warning("%s (%s)", FLOOR_IS_WRONG, plan.signature.topology)
         opened = self._open(stats, role)
         with self._giving_up(opened, stats):
             with self._guard():
@@ -246,8 +256,7 @@ class WaveLoop:
         """An identical split will cost at least what this one was seen to."""
         observed = stats.observed_bytes
         if stats.plan.verdict is Verdict.SPLIT and observed is not None:
-            key = split_key(stats.plan.children)
-            self._measured_splits[key] = max(observed, self._measured_splits.get(key, 0))
+            self.profiles.note_split(split_key(stats.plan.signature, stats.plan.children), observed)
 
     def _device_failures(self) -> int:
         """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""

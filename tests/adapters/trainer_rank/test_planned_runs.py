@@ -108,7 +108,7 @@ def test_a_wave_that_does_not_fit_is_split_and_computes_the_same(meter: PeakMete
     assert stats.observed_bytes < wanted.stats.observed_bytes
     torch.testing.assert_close(gradient_of(rank), gradient, rtol=1e-4, atol=1e-4)
     assert len(got) == sum(len(request.tokens) for request in item)
-    assert rank._measured_splits == {split_key(stats.plan.children): stats.observed_bytes}
+    assert rank.profiles.splits == {split_key(stats.plan.signature, stats.plan.children): stats.observed_bytes}
 
 
 def gradient_of(rank: TrainerRank) -> torch.Tensor:
