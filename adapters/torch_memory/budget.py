@@ -114,8 +114,8 @@ class BudgetSampler:
     """Samples a source and judges demands against it. Every answer is from a fresh sample.
 
     Its only state is what the last release did not give back. Pages of expandable segments that hold something else
-    too, and private pools (CUDA graphs), look like cache that can be reused; after a release what is still idle is known
-    to be neither. It is counted out, in planning and at admission alike, for as long as so much is idle.
+    too, and private pools (CUDA graphs), look like cache that can be reused; after a release what is still idle is
+    known to be neither. It is counted out, in planning and at admission alike, for as long as so much is idle.
     """
 
     def __init__(self, source: MemorySource) -> None:

@@ -28,8 +28,9 @@ class Observation:
     what of the baseline was let go inside the interval. The peak may have come after that, so the reading adds it.
     `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
     nothing about it. `footprint_bytes`: reserved peak minus baseline plus what was freed, None where the interval did
-    not start clean. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside backward)
-    that the interval made and left behind: they are held back once, and no cost of its rows, so the reading is without.
+    not start clean. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside
+    backward) that the interval made and left behind: they are held back once, and no cost of its rows, so the
+    reading is without.
     """
 
     reading: Reading | None

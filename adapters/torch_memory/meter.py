@@ -156,7 +156,8 @@ class PeakMeter:
         driver unless there is nothing in it to give. Without it the footprint is read where the start happens to be
         clean. Not while another interval is open: its footprint would be spoilt.
 
-        gradients: the account of the parameters whose gradients the wave's backward makes (role WAVE): what it leaves is taken off the reading, what it lets go is added.
+        gradients: the account of the parameters whose gradients the wave's backward makes (role WAVE): what
+        it leaves is taken off the reading, what it lets go is added.
 
         Waves of an untrusted environment get an interval too; its observations are refusals. Raises
         `MeterMisuseError` on a closed meter.
