@@ -51,16 +51,25 @@ class Fields:
     """One JSON object being read: typed getters that name file, line and field where a value is not what it should be.
 
     `prefix` goes before the field names of a nested object ("profile." for the members of one called profile). A getter
-    marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it.
+    marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it. Where a format is read that a
+    later build may have written, `pass_over` takes the path of each unknown field instead.
     """
 
-    __slots__ = ("_file", "_known", "_line", "_prefix", "_values")
+    __slots__ = ("_file", "_known", "_line", "_pass_over", "_prefix", "_values")
 
-    def __init__(self, values: Mapping[str, object], file: str, line: int | None = None, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        file: str,
+        line: int | None = None,
+        prefix: str = "",
+        pass_over: Callable[[str], None] | None = None,
+    ) -> None:
         self._values = values
         self._file = file
         self._line = line
         self._prefix = prefix
+        self._pass_over = pass_over
         self._known: set[str] = set()
 
     @property
@@ -90,7 +99,10 @@ class Fields:
 
     def finish(self) -> None:
         """Refuse fields that no getter asked for: a misspelt optional field must not read as its default."""
-        if self.unknown:
+        if self._pass_over is not None:
+            for name in self.unknown:
+                self._pass_over(f"{self._prefix}{name[:80]}")
+        elif self.unknown:
             raise self.error(self.unknown[0], "is not a field of this format", self._values[self.unknown[0]])
 
     def has(self, field: str) -> bool:
@@ -236,7 +248,7 @@ class Fields:
     def _nested(self, value: object, name: str) -> Fields:
         if not isinstance(value, dict):
             raise self.error(name, "must be an object", value)
-        return Fields(value, self._file, self._line, f"{self._prefix}{name}.")
+        return Fields(value, self._file, self._line, f"{self._prefix}{name}.", self._pass_over)
 
 
 def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
