@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.frontier import FRONTIER
 from pricing.kernel.law import Law
 from pricing.kernel.price import required_bytes

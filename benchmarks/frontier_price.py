@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pricing.evidence.trace import read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.bands import (
     LARGEST_CLASS_ROWS,
     MOST_BANDS,

@@ -15,7 +15,7 @@ from typing import Any
 
 from pricing import Profile, observe, required_bytes
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.laws import find_law
 from pricing.kernel.quantities import GIB
 from spec.tables import table, with_tables

@@ -93,11 +93,15 @@ class StorageCounter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        self._book(func, args, kwargs, result)
+        return result
+
+    def _book(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Count what an operation returned, where it is new or known already."""
         for tensor in _countable((result,)):
             storage = tensor.untyped_storage()
             if self._known(storage) is not None or func in _ADOPTING or not _holds(storage, args, kwargs):
                 self._count(storage)
-        return result
 
     def track(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count storage that existed before, such as the weights: `counter.track(model.parameters())`."""
@@ -170,6 +174,10 @@ class StorageCounter(TorchDispatchMode):
         entry = self._live.get(id(storage))
         return entry if entry is not None and entry() is storage else None
 
+    def _size_bytes(self, storage: torch.UntypedStorage) -> int:
+        """What a storage takes. A counter that stands for another allocator rounds here."""
+        return storage.nbytes()
+
     def _count(self, storage: torch.UntypedStorage) -> None:
         """Book `storage` at its present size, and the peak."""
         self._bury()
@@ -178,8 +186,9 @@ class StorageCounter(TorchDispatchMode):
             entry = _LiveStorage(storage, self._dead.append)
             entry.key, entry.size_bytes = id(storage), 0
             self._live[entry.key] = entry
-        self._live_bytes += storage.nbytes() - entry.size_bytes
-        entry.size_bytes = storage.nbytes()
+        size_bytes = self._size_bytes(storage)
+        self._live_bytes += size_bytes - entry.size_bytes
+        entry.size_bytes = size_bytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
         self._peak_storages = max(self._peak_storages, len(self._live))
 

@@ -12,6 +12,7 @@ so that attention's memory grows with rows, not with their square.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -34,6 +35,9 @@ _COMPILED_SHAPES = 64
 limit of 8 is reached by four model families, and a silent fall back to eager would hold P x P scores."""
 
 Mask = npt.NDArray[np.bool_]
+
+FLEX_STAND_IN: ContextVar[Callable[..., Any] | None] = ContextVar("FLEX_STAND_IN", default=None)
+"""What runs in FlexAttention's place on no device: a forecast's model of what its kernels allocate."""
 
 _QUERY_ROWS = 256
 """Queries per chunk of the explicit mask."""
@@ -114,7 +118,8 @@ def packed_attention(
     softcap: scores become softcap * tanh(score / softcap). sinks_H: a score a head that takes its part of the softmax
     and gives nothing (attention sinks).
     """
-    if query.device.type == "cuda" and query.shape[2] >= BLOCK_ROWS:
+    on_cuda = query.device.type == "cuda" or FLEX_STAND_IN.get() is not None
+    if on_cuda and query.shape[2] >= BLOCK_ROWS:
         return _flex(query, key, value, mask, scale, softcap, sinks_H)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -145,10 +150,11 @@ def _flex(
     }
     if softcap is not None:
         settings["score_mod"] = _soft_capped(softcap)
+    kernel = FLEX_STAND_IN.get() or _compiled_flex_attention()
     if sinks_H is None:
-        plain: Tensor = _compiled_flex_attention()(query, key, value, **settings)
+        plain: Tensor = kernel(query, key, value, **settings)
         return plain
-    out, auxiliary = _compiled_flex_attention()(query, key, value, return_aux=AuxRequest(lse=True), **settings)
+    out, auxiliary = kernel(query, key, value, return_aux=AuxRequest(lse=True), **settings)
     # A sink adds exp(sink) to the softmax's sum, so the rows without it shrink by sum / (sum + exp(sink)).
     left_HP = torch.sigmoid(auxiliary.lse - sinks_H.float()[None, :, None])
     shrunk: Tensor = (out * left_HP[..., None]).to(query.dtype)

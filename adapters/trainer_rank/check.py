@@ -9,9 +9,10 @@ What is compared, segment by segment: log-probabilities in root mean square, and
 by the input embeddings, which passes through every layer. What two right runs may differ by is rounding, so the
 tolerance comes from the dtype. With u its unit of rounding and n residual additions (two a layer and the last norm),
 each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since roundings are independent.
-Sixteen-bit runs get twice that. Thirty-two-bit runs get 64 times, which costs nothing: what is wrong is wrong by a
-percent of the spread or more, ten thousand times as much. An fp64 model counts as fp32, because models compute
-rotary tables, norms and softmax in fp32 whatever their dtype.
+Sixteen-bit runs get twice that, and their gradients, which are rounded on the way back as well, four times that again.
+Thirty-two-bit runs get 64 times, and their gradients 16 times that again, which costs nothing: what is wrong is wrong
+by a percent or more. An fp64 model counts as fp32, because models compute rotary tables, norms and softmax in fp32
+whatever their dtype.
 
 Nothing is left behind: no gradient, no changed setting, no drawn random number, and memory of one short forward.
 """
@@ -174,7 +175,9 @@ class _Case:
         log_probs = Difference(worst, tolerance, float(apart.max()))
         if packed_gradient is None or plain_gradient is None:
             return CheckReport(log_probs, None)
-        return CheckReport(log_probs, self._gradient_difference(packed_gradient, plain_gradient, 4 * share))
+        return CheckReport(
+            log_probs, self._gradient_difference(packed_gradient, plain_gradient, self._gradient_share())
+        )
 
     def where_they_part(self) -> str:
         """The first layer after which hidden states differ by more than rounding, in words."""
@@ -310,6 +313,10 @@ class _Case:
             unit, factor = 2.0**-10, 2.0  # products in TF32
         additions = 2 * self.model.model_facts().layers + 1
         return factor * unit * math.sqrt(additions)
+
+    def _gradient_share(self) -> float:
+        share = self._rounding_share()
+        return share * (16 if share < 1e-3 else 4)
 
     def _gradient_difference(self, packed_PH: Tensor, plain_PH: Tensor, tolerance: float) -> Difference:
         """Per segment, relative to its norm; one of hardly any gradient, to a tenth of the usual norm a row."""

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from adapters.trainer_rank.attention import FULL_REACH, Reach, ancestry_mask, packed_attention
 from adapters.trainer_rank.errors import UnsupportedModelError
+from adapters.trainer_rank.identity import number_ranges
 from adapters.trainer_rank.packed_model import ModelFacts
 from adapters.trainer_rank.refusals import require_equal_shared_rows
 from adapters.trainer_rank.routing import RouterFacts
@@ -127,7 +129,12 @@ class HuggingFaceDecoder:
         training = all(layer.training for layer in self.layers)
         if flags == {True}:
             return RecomputeMode(granularity="full", method="uniform", num_layers=1, training=training)
-        return RecomputeMode(granularity="full", method="some_layers", training=training)
+        which = number_ranges(
+            at for at, layer in enumerate(self.layers) if getattr(layer, "gradient_checkpointing", False)
+        )
+        return RecomputeMode(
+            granularity="full", method=f"layers {which} of {len(self.layers)}", num_layers=1, training=training
+        )
 
     def model_facts(self) -> ModelFacts:
         config = self._config
@@ -312,9 +319,10 @@ def _allows_what(function: Callable[..., Any], reach: Reach, sizes: set[int], de
     probes = {0, 1, 2, 3, 7}
     for size in sizes:
         probes |= {max(0, times * size + step) for times in (1, 2, 3) for step in (-2, -1, 0, 1, 2)}
-    positions = torch.tensor(sorted(probes), device=device)
+    probed = np.array(sorted(probes))
+    positions = torch.from_numpy(probed).to(device)
     query, key = positions[:, None], positions[None, :]
-    lowest = torch.from_numpy(reach.lowest_positions(positions.cpu().numpy())).to(device)[:, None]
+    lowest = torch.from_numpy(reach.lowest_positions(probed)).to(device)[:, None]
     try:
         allowed = torch.as_tensor(function(positions.new_zeros(()), positions.new_zeros(()), query, key), device=device)
     except (IndexError, RuntimeError):  # it looks things up by packed row

@@ -1,18 +1,24 @@
 """What was learned, kept between runs: one profile a memory signature, on the environment they were learned in.
 
-The file is `formats.profile_file`'s. It is read once, at the start. A file of another environment, of another schema
-version or damaged is refused with a reason and left alone until the first save; the run then starts cold.
+The file is `formats.profile_file`'s. It is read at the start, and every save joins what is known here with what others
+wrote in the meantime (`kernel.merge`, under a lock): several ranks may share one file. A file of another environment is
+refused with a reason and replaced by the first save. One that is damaged, or of another schema version, is refused and
+kept aside by it (`NAME.damaged`). The run then starts cold.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pricing import Profile, Signature
-from pricing.formats.profile_file import ProfileFile, load_profiles, save_profiles
+from pricing.formats.files import real_target
+from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles
 from pricing.kernel.errors import PricingError
+from pricing.kernel.splits import SplitKey, merge_splits
+from pricing.text import visible
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +34,8 @@ class ProfileStore(Mapping[Signature, Profile]):
         self.environment = dict(environment)
         self.refusal: str | None = None
         self._profiles: dict[Signature, Profile] = {}
-        if self.path is not None and self.path.exists():
+        self._splits: dict[SplitKey, int] = {}
+        if self.path is not None and os.path.lexists(self.path):
             self._load(self.path)
         self.started_warm = bool(self._profiles)
 
@@ -45,20 +52,36 @@ class ProfileStore(Mapping[Signature, Profile]):
         """Replace what is known of `signature`, in memory."""
         self._profiles[signature] = profile
 
+    @property
+    def splits(self) -> Mapping[SplitKey, int]:
+        """Measured peaks of waves that ran as sub-forwards, in bytes."""
+        return self._splits
+
+    def note_split(self, key: SplitKey, peak_bytes: int) -> None:
+        """An identical split will cost at least what this one was seen to, in memory."""
+        self._splits = merge_splits(self._splits, {key: peak_bytes})
+
     def save(self) -> None:
-        """Write the file, whole or not at all. A full disk is logged: it is no reason to stop training."""
+        """Write the file, whole or not at all, joined with what it holds by now. What cannot be written (a full disk, a
+        lock held elsewhere, something that is no file) is logged: it is no reason to stop training."""
         if self.path is None or not self._profiles:
             return
+        known: dict[Signature | None, Profile] = dict(self._profiles.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            known: dict[Signature | None, Profile] = {key: profile for key, profile in self._profiles.items()}  # noqa: C416
-            save_profiles(self.path, ProfileFile(profiles=known, environment=self.environment))
+            contents = ProfileFile(profiles=known, environment=self.environment, splits=self._splits)
+            merged = merge_profiles(self.path, contents)
         except OSError as error:
-            _log.warning("the profiles could not be saved to %s: %s", self.path, error)
+            _log.warning("the profiles could not be saved to %s: %s", ascii(str(self.path)), error.strerror or error)
+            return
+        if merged.aside is not None:
+            _log.warning("the profiles that could not be read are kept in %s", ascii(str(merged.aside)))
+        self._profiles = {key: profile for key, profile in merged.contents.profiles.items() if key is not None}
+        self._splits = dict(merged.contents.splits)
 
     def _load(self, path: Path) -> None:
         try:
-            contents = load_profiles(path)
+            contents = load_profiles(real_target(path))
         except (PricingError, OSError) as error:
             self._refuse(str(error))
             return
@@ -69,15 +92,25 @@ class ProfileStore(Mapping[Signature, Profile]):
         )
         if differing:
             self._refuse(
-                "learned in another environment: "
-                + ", ".join(
-                    f"{name} {contents.environment.get(name, 'unknown')!r}, here {self.environment.get(name)!r}"
-                    for name in differing
-                )
+                "learned in another environment: " + _differences(contents.environment, self.environment, differing)
             )
             return
         self._profiles = {key: profile for key, profile in contents.profiles.items() if key is not None}
+        self._splits = dict(contents.splits)
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        _log.warning("profiles in %s are not used: %s", self.path, reason)
+        _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), visible(reason))
+
+
+MOST_DIFFERENCES_NAMED = 6
+
+
+def _differences(there: Mapping[str, str], here: Mapping[str, str], names: Sequence[str]) -> str:
+    """What differs, by name: `config.intermediate_size: file 32, here 4096`."""
+    named = [
+        f"{name}: file {there.get(name, 'unknown')}, here {here.get(name, 'nothing of that name')}"
+        for name in names[:MOST_DIFFERENCES_NAMED]
+    ]
+    more = len(names) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pricing.cli.options import COUNT, json_option, laws_option, safety_option
-from pricing.cli.output import console, emit_json, percent_text
+from pricing.cli.output import console, emit_json, percent_text, say
 from pricing.evidence.backtest import DEFAULT_SKIP, Backtest, Order, backtest
 from pricing.evidence.trace import read_trace
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import Safety
+from pricing.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +87,7 @@ def command(
         return
     _print_table(console(), results)
     if plot is not None:
-        click.echo(f"Picture: {plot}")
+        say(f"Picture: {plot}")
 
 
 class _Progress:
@@ -150,4 +152,5 @@ def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:
 def trace_names(paths: Sequence[str]) -> dict[str, str]:
     """Short names of traces for people: the file's name, or the whole path where two files have the same."""
     stems = {path: Path(path).stem for path in paths}
-    return {path: stem if list(stems.values()).count(stem) == 1 else path for path, stem in stems.items()}
+    counts = Counter(stems.values())
+    return {path: visible(stem if counts[stem] == 1 else path) for path, stem in stems.items()}

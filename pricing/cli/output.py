@@ -12,12 +12,18 @@ import click
 
 from pricing.kernel.errors import PricingError
 from pricing.kernel.price import Price
+from pricing.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH: Final = 120
 """Columns of a table that goes to no terminal."""
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line of text, in which names may stand that others chose."""
+    click.echo(visible(text), err=err)
 
 
 def emit_json(document: object) -> None:

@@ -19,7 +19,7 @@ from pricing.cli.options import (
     safety_option,
     signature_option,
 )
-from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
+from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json, say
 from pricing.formats.profile_file import load_profiles
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import Safety
@@ -96,6 +96,7 @@ def command(
         row_multiple=row_multiple,
         segment_state_bytes=segment_state_bytes,
         floor_bytes=lambda _shape, _cold: floor_bytes,
+        floor_is_certain=True,
     )
     with _Progress("reading") as reading:
         batch = Batch(read_items(requests_path, default_tokens(), reading.reached))
@@ -121,7 +122,7 @@ def command(
         return
     _print_plan(console(), plan, batch, budget_bytes, law, safety, cold=profile_path is None)
     if plot is not None:
-        click.echo(f"Picture: {plot}")
+        say(f"Picture: {plot}")
 
 
 def parse_recompute(text: str) -> RecomputeMode:

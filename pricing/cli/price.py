@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from pricing.cli.options import json_option, law_option, profile_option, safety_option, signature_option
-from pricing.cli.output import emit_json, price_to_json
+from pricing.cli.output import emit_json, price_to_json, say
 from pricing.cli.wave_input import WAVE_HELP, read_wave, wave_options
 from pricing.formats.profile_file import load_profile
 from pricing.kernel.law import Law
@@ -62,6 +62,6 @@ def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     if as_json:
         emit_json(price_to_json(priced))
         return
-    click.echo(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), bound by {priced.binding_term}")
+    say(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), bound by {priced.binding_term}")
     if profile.is_empty:
-        click.echo("Priced cold: nothing was learned yet, so outputs and the floor are all there is.", err=True)
+        say("Priced cold: nothing was learned yet, so outputs and the floor are all there is.", err=True)

@@ -1,4 +1,4 @@
-"""The invariants INV-1..14 as plain predicates, in one namespace. May import: the kernel.
+"""The invariants as plain predicates, in one namespace. May import: the kernel.
 
 Each returns whether the invariant holds for its arguments. Hypothesis, the CrossHair harnesses, the proofs and the
 planner's tests all call these same functions; nothing on the hot path does.
@@ -19,6 +19,14 @@ from pricing.contracts.frontier import (
     wider_cover_never_lowers_a_lift,
 )
 from pricing.contracts.invariants import INVARIANTS, Invariant
+from pricing.contracts.merging import (
+    merged_profile_is_reachable,
+    merging_again_changes_nothing,
+    merging_does_not_depend_on_grouping,
+    merging_does_not_depend_on_order,
+    merging_keeps_the_seed_out,
+    what_grew_from_a_profile_absorbs_it,
+)
 from pricing.contracts.rates import (
     all_readings_term_covers,
     bounds_enclose_the_price,
@@ -87,6 +95,11 @@ __all__ = (
     "later_reading_stays_covered",
     "lift_is_least",
     "lifted_bound_covers",
+    "merged_profile_is_reachable",
+    "merging_again_changes_nothing",
+    "merging_does_not_depend_on_grouping",
+    "merging_does_not_depend_on_order",
+    "merging_keeps_the_seed_out",
     "more_sharing_never_cheapens",
     "observing_only_ratchets",
     "order_does_not_matter",
@@ -108,5 +121,6 @@ __all__ = (
     "short_request_changes_eligibility_not_identity",
     "warm_fit_never_raises",
     "warm_floor_holds",
+    "what_grew_from_a_profile_absorbs_it",
     "wider_cover_never_lowers_a_lift",
 )

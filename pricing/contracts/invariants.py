@@ -19,6 +19,14 @@ from pricing.contracts.frontier import (
     lifted_bound_covers,
     wider_cover_never_lowers_a_lift,
 )
+from pricing.contracts.merging import (
+    merged_profile_is_reachable,
+    merging_again_changes_nothing,
+    merging_does_not_depend_on_grouping,
+    merging_does_not_depend_on_order,
+    merging_keeps_the_seed_out,
+    what_grew_from_a_profile_absorbs_it,
+)
 from pricing.contracts.rates import (
     all_readings_term_covers,
     bounds_enclose_the_price,
@@ -174,6 +182,18 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
             statement="same inputs, same bytes: a price replayed from its record is bit-identical",
             predicates=(replay_is_identical, parts_add_up),
             functions=("price.price", "price.required_bytes", "price.retained_bytes"),
+        ),
+        "INV-19": Invariant(
+            statement="merging is commutative, associative, idempotent; a profile absorbs what it grew from",
+            predicates=(
+                merging_does_not_depend_on_order,
+                merging_does_not_depend_on_grouping,
+                merging_again_changes_nothing,
+                what_grew_from_a_profile_absorbs_it,
+                merged_profile_is_reachable,
+                merging_keeps_the_seed_out,
+            ),
+            functions=("merge.merge", "merge.merge_sharing", "merge.merge_bands"),
         ),
     }
 )

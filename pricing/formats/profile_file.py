@@ -1,6 +1,6 @@
 """The profile file: what was learned, kept between runs. One format, read by every command and by the trainer.
 
-    {"format": "packed-pricing profile", "schema_version": 1, "environment": {...},
+    {"checksum": "sha256:...", "format": "packed-pricing profile", "schema_version": 1, "environment": {...},
      "profiles": [{"signature": {...} or null, "profile": {...}}, ...]}
 
 Integers only, keys sorted, entries in the order of their signatures, so equal contents are equal bytes. A file may
@@ -9,24 +9,31 @@ signature (what a trainer keeps). `environment` is free text by name: what the p
 
 A profile without warm fields reads as one whose warm fit was never made, and prices as it did before such fields
 were written. Everything else that is missing, misspelt, or reachable by no history of readings, is a `FileFormatError`.
+The checksum is over the canonical JSON of the rest: one flipped bit can make another valid profile, and a lower price.
+A file without one is taken as it is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pricing.formats.strict_json import Fields, read_json_file, write_text_atomically
+from pricing.formats.files import keep_aside, locked, real_target, write_text_atomically
+from pricing.formats.strict_json import Fields, canonical_json, read_json_file
 from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
-from pricing.kernel.errors import ProfileError
+from pricing.kernel.errors import PricingError, ProfileError
+from pricing.kernel.merge import merge
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Sharing
 from pricing.kernel.requests import RecomputeMode, Signature
 from pricing.kernel.shares import Share
+from pricing.kernel.splits import SplitKey, merge_splits
 
 FORMAT: Final = "packed-pricing profile"
 SCHEMA_VERSION: Final = 1
@@ -36,10 +43,15 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFile:
-    """The contents of one file. The key None is the profile that belongs to no named signature."""
+    """The contents of one file. The key None is the profile that belongs to no named signature.
+
+    splits: measured peaks of waves that ran as sub-forwards, in bytes; a file without any is written as before there
+    were any.
+    """
 
     profiles: Mapping[Signature | None, Profile]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    splits: Mapping[SplitKey, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def select(self, signature: str | None = None) -> Profile:
         """The profile whose signature's digest begins with `signature`, or the only one there is.
@@ -91,6 +103,45 @@ def save_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> None:
     write_text_atomically(path, profiles_text(contents))
 
 
+def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merged:
+    """Write what `contents` and the file know together, under a lock, so that several processes may share one file.
+
+    A file of another environment is replaced. One that cannot be read as profiles is kept aside, never written over.
+    Raises `OSError`, and `TimeoutError` where another process holds the lock for long.
+    """
+    with locked(path):
+        aside = refusal = None
+        profiles, splits = dict(contents.profiles), dict(contents.splits)
+        try:
+            there = load_profiles(real_target(path))
+            if dict(there.environment) == dict(contents.environment):
+                for signature, known in there.profiles.items():
+                    ours = profiles.get(signature)
+                    profiles[signature] = known if ours is None else merge(ours, known)
+                splits = merge_splits(there.splits, splits)
+        except FileNotFoundError:
+            pass
+        except PricingError as error:
+            refusal, aside = str(error), keep_aside(path)
+        merged = ProfileFile(profiles=profiles, environment=contents.environment, splits=splits)
+        save_profiles(path, merged)
+    return Merged(contents=merged, refusal=refusal, aside=aside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What `merge_profiles` wrote. refusal, aside: why the file that was there was not read, and where it is now."""
+
+    contents: ProfileFile
+    refusal: str | None
+    aside: Path | None
+
+
+def checksum_of(canonical: str) -> str:
+    """The checksum of a profile file: over the canonical JSON of everything else in it."""
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
 def profiles_text(contents: ProfileFile) -> str:
     """The file as text: equal for equal contents."""
     entries = sorted(contents.profiles.items(), key=lambda entry: "" if entry[0] is None else entry[0].key)
@@ -106,6 +157,14 @@ def profiles_text(contents: ProfileFile) -> str:
             for signature, profile in entries
         ],
     }
+    if contents.splits:
+        document["splits"] = [
+            {"signature": signature_to_json(signature), "parts": [list(part) for part in parts], "peak_bytes": peak}
+            for (signature, parts), peak in sorted(
+                contents.splits.items(), key=lambda entry: (entry[0][0].key, entry[0][1])
+            )
+        ]
+    document["checksum"] = checksum_of(canonical_json(document))
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -126,10 +185,19 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
             raise entry.error("signature", "stands there twice", None if signature is None else signature.digest)
         profiles[signature] = profile_from_json(entry.member("profile"))
         entry.finish()
+    splits: dict[SplitKey, int] = {}
+    for entry in fields.members("splits") if fields.has("splits") else ():
+        of, parts = signature_from_json(entry.member("signature")), entry.rows("parts", (4,))
+        splits[of, tuple(sorted((rows[0], rows[1], rows[2], rows[3]) for rows in parts))] = entry.count("peak_bytes")
+        entry.finish()
+    written = fields.optional_text("checksum")
     fields.finish()
+    if written is not None and written != checksum_of(fields.canonical_without("checksum")):
+        raise fields.error("checksum", "does not fit the content: the file is damaged, or was edited by hand")
     return ProfileFile(
         profiles=MappingProxyType(profiles),
         environment=MappingProxyType({} if environment is None else _texts_by_name(environment)),
+        splits=MappingProxyType(splits),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pricing.formats.codec import Findings, RecordError, RecordFieldError, decode, encode, json_schema
+from pricing.formats.files import open_regular
 from pricing.formats.strict_json import canonical_json, parse_json
 from pricing.records.record import SCHEMA_VERSION, DecisionRecord
 
@@ -88,9 +89,12 @@ class ReadRecord:
     remarks: tuple[str, ...]
 
 
-def read_record(path: str | os.PathLike[str]) -> ReadRecord:
-    """The record in a file. Raises `OSError`, and `PricingError` for whatever else can be wrong with it."""
-    with open(path, "rb") as stream:
+def read_record(path: str | os.PathLike[str], *, regular_only: bool = True) -> ReadRecord:
+    """The record in a file. Raises `OSError`, and `PricingError` for whatever else can be wrong with it.
+
+    regular_only: a pipe or a device is an error, not something to wait for.
+    """
+    with open_regular(path) if regular_only else open(path, "rb") as stream:
         content = stream.read(MAX_READ_BYTES + 1)
     return parse_record(content, Path(path).name)
 

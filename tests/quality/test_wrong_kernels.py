@@ -161,6 +161,18 @@ PROBES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bool]]] = {
         st.tuples(seeded_profiles(), readings(), readings()),
         lambda a: contracts.order_does_not_matter(*a),
     ),
+    "merging_does_not_depend_on_order": (
+        st.tuples(reachable_profiles(), reachable_profiles()),
+        lambda a: contracts.merging_does_not_depend_on_order(*a),
+    ),
+    "merging_again_changes_nothing": (
+        st.tuples(reachable_profiles(), reachable_profiles()),
+        lambda a: contracts.merging_again_changes_nothing(*a),
+    ),
+    "what_grew_from_a_profile_absorbs_it": (
+        st.tuples(seeded_profiles(), readings()),
+        lambda a: contracts.what_grew_from_a_profile_absorbs_it(*a),
+    ),
     "coverage_is_tight": (readings(), contracts.coverage_is_tight),
     "profile_stays_reachable": (
         st.tuples(reachable_profiles(1), readings()),

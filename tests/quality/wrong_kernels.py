@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing.kernel import law, price, profile, quantities, rate_laws, requests
+from pricing.kernel import law, merge, price, profile, quantities, rate_laws, requests
 from pricing.kernel.law import Ineligible
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Sharing
@@ -293,6 +293,35 @@ def _short_flag_in_identity(groups: Any, recompute: Any, *, topology: str) -> Si
 
 def _no_short_gate(workload: Workload) -> bool:
     return False
+
+
+# --- wrong merging ---------------------------------------------------------------------------------------------------
+
+
+def _last_writer_wins(one: Profile, other: Profile) -> Profile:
+    return other
+
+
+def _counts_added(one: Profile, other: Profile) -> Profile:
+    merged = _right_merge(one, other)
+    count = one.complete_readings + other.complete_readings
+    return merged if count < 2 <= merged.complete_readings else replace(merged, complete_readings=count)
+
+
+def _own_bands_only(one: Any, other: Any) -> Any:
+    return one or other
+
+
+def _own_sharing_of_equal(one: Sharing, other: Sharing) -> Sharing:
+    higher = one.logical_rows * other.packed_rows >= other.logical_rows * one.packed_rows
+    return one if higher else other
+
+
+def _least_rate(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+_right_merge = merge.merge
 
 
 def _kernel(name: str, mistake: str, caught_by: str, owner: object, attribute: str, wrong: object) -> WrongKernel:
@@ -631,5 +660,45 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         requests,
         "signature_of",
         _short_flag_in_identity,
+    ),
+    _kernel(
+        "last_writer_wins",
+        "the later of two processes that share a file replaces what the other learned",
+        "merging_does_not_depend_on_order",
+        merge,
+        "merge",
+        _last_writer_wins,
+    ),
+    _kernel(
+        "counts_added",
+        "readings that both processes had loaded are counted again at every save, and two seeds pass for a warm fit",
+        "merging_again_changes_nothing",
+        merge,
+        "merge",
+        _counts_added,
+    ),
+    _kernel(
+        "own_bands_only",
+        "bands that the other process has are left out",
+        "merging_does_not_depend_on_order",
+        merge,
+        "merge_bands",
+        _own_bands_only,
+    ),
+    _kernel(
+        "own_sharing_of_equal",
+        "of equal sharing ratios each process keeps its own pair",
+        "merging_does_not_depend_on_order",
+        merge,
+        "merge_sharing",
+        _own_sharing_of_equal,
+    ),
+    _kernel(
+        "least_rate_merged",
+        "a merged warm or retained rate is the lower one",
+        "what_grew_from_a_profile_absorbs_it",
+        merge,
+        "_larger",
+        _least_rate,
     ),
 )

@@ -1,0 +1,1 @@
+"""Forecasts: what a model needs, before it runs and without a device."""
