@@ -223,7 +223,8 @@ def run_all(
     only: laws, all if empty. items: names, all if empty; a name that nothing has is an error, not a silent pass.
     """
     lemmas, theorems, checks = registry.load()
-    names = {item.name for item in (*lemmas, *theorems, *checks)} | {item.name for item in registry.harnesses()}
+    every: list[Lemma | Theorem | Check | registry.Harness] = [*lemmas, *theorems, *checks, *registry.harnesses()]
+    names = {item.name for item in every}
     if not items <= names:
         raise LookupError(f"nothing in the proofs is called {', '.join(sorted(items - names))}")
 

@@ -331,7 +331,7 @@ def skips_rightly(bound: Bound, cover: Cover, compute: int) -> bool:
     return implies(both(compute >= bound.compute_bytes, within), lifted_bytes(bound, cover) <= compute)
 
 
-@theorem("INV-8", merging=(lifted_bytes,))
+@theorem("INV-8", merging=(lifted_bytes,), slow=True)
 def a_bound_is_lifted_to_the_most_that_any_cover_asks_for(t: Given) -> None:
     """The shipped loop: no less (it covers all), no more (no price without need). The first cover leads to any compute
     that a loop can have reached, so the second is the induction step."""
@@ -366,6 +366,8 @@ def the_search_finds_the_least_of_all_bounds(t: Given) -> None:
     one, other = a_bound(t, "one"), a_bound(t, "other")
     rows, logical, segments = t.integer("P", 1), t.integer("L", 0), t.integer("S", 0)
     side = t.choose("above", "below", "both")
+    above: tuple[Bound, ...] = ()
+    below: tuple[Bound, ...] = ()
     values = [bound_bytes(bound, rows, logical, segments) for bound in (one, other)]
     for bound, value in zip((one, other), values, strict=True):
         t.assume(both(value >= bound.compute_bytes, value * bound.packed_rows >= bound.compute_bytes * rows))
@@ -373,11 +375,11 @@ def the_search_finds_the_least_of_all_bounds(t: Given) -> None:
     t.assume(one.packed_rows <= other.packed_rows)
     if side == "above":
         t.assume(both(rows <= one.packed_rows, one.compute_bytes <= other.compute_bytes))
-        above, below = (one, other), ()
+        above = (one, other)
     elif side == "below":
         t.assume(rows > other.packed_rows)
         t.assume(one.compute_bytes * other.packed_rows <= other.compute_bytes * one.packed_rows)
-        above, below = (), (one, other)
+        below = (one, other)
     else:
         t.assume(both(one.packed_rows < rows, rows <= other.packed_rows))
         above, below = (other,), (one,)
@@ -397,9 +399,7 @@ def a_front_keeps_one_that_is_nowhere_above_each_it_drops(t: Given) -> None:
     """For whatever is meant by nowhere above, if it is transitive: here any relation of four bounds. With the theorems
     of what is dropped, the minimum over a front is the minimum over all bounds before it."""
     count = 4
-    below = {
-        (i, j): t.integer(f"{i}_nowhere_above_{j}") == 1 for i in range(count) for j in range(count) if i != j
-    }
+    below = {(i, j): t.integer(f"{i}_nowhere_above_{j}") == 1 for i in range(count) for j in range(count) if i != j}
     for i, j in below:
         for k in range(count):
             if k not in (i, j):
