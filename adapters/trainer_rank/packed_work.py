@@ -56,6 +56,7 @@ class PackedWork:
                         spec=spec,
                         grads=request.grads,
                         output_bytes=output_bytes(spec, facts),
+                        padded_tail_rows=padded_tail_rows(request),
                     )
                     for request, spec in zip(item, item_specs, strict=True)
                 ]
@@ -106,6 +107,7 @@ class PackedWork:
             row_multiple=self._row_multiple,
             segment_state_bytes=facts.segment_state_bytes,
             floor_bytes=floors.floor_bytes,
+            floor_parts=floors.floor_parts,
             checkpoint_retained_bytes=floors.checkpoint_retained_bytes,
         )
 
@@ -160,6 +162,20 @@ class PackedWork:
             results = packed_forward(self._model, group.rows, requests, grads=group.grads)
             outputs.update(zip(group.requests, results, strict=True))
         return outputs
+
+
+def padded_tail_rows(request: Request) -> int:
+    """Rows at the request's end that look like padding: one token over and over, none of it with a label of interest.
+
+    Two rows at least: a text may end in any one token.
+    """
+    if request.targets is None or request.top_k is not None or request.entropy or request.logits:
+        return 0
+    row = request.token_row()
+    ignored = (np.asarray(request.targets).reshape(len(row), -1) == IGNORED_TARGET).all(axis=1) if len(row) else row
+    kept = np.flatnonzero(~ignored | (row != row[-1])) if len(row) else row
+    tail = len(row) - (int(kept[-1]) + 1 if len(kept) else 0)
+    return tail if tail > 1 else 0
 
 
 def _wants_every_row(request: Request) -> bool:
