@@ -18,6 +18,6 @@ def test_every_case_that_a_test_names_is_in_the_table() -> None:
 
 def test_a_case_without_a_test_is_called_open() -> None:
     text = "| D01 | somewhere | something | |\n| D02 | somewhere | something | [x](x) |\n"
-    assert cases.filled(text, {"D01": {"a/test_b.py"}}) == (
-        "| D01 | somewhere | something | [a/test_b.py](../tests/a/test_b.py) |\n| D02 | somewhere | something | open |\n"
-    )
+    first, second = cases.filled(text, {"D01": {"a/test_b.py"}}).splitlines()
+    assert first == "| D01 | somewhere | something | [a/test_b.py](../tests/a/test_b.py) |"
+    assert second == "| D02 | somewhere | something | open |"
