@@ -142,7 +142,7 @@ class Judge:
         if known is not None:
             return known
         regime = self._regime(width)
-        wave = self._wave(width, cold=regime.profile.is_empty)
+        wave = self._wave(width, cold=regime.profile.is_empty, forecast=regime.profile.complete_readings == 0)
         required = required_bytes(wave, regime.profile, self._law, self._safety)
         trusted = is_trusted(wave.packed_rows, regime.profile, learned=regime.learned)
         tried = self._tried[width] = WidthTried(
@@ -198,15 +198,16 @@ class Judge:
             if alike and not profile.is_empty:
                 yield known, profile
 
-    def _wave(self, width: int, *, cold: bool) -> Wave:
-        return self._wave_by(width, self._regime(width).shares, cold=cold)
+    def _wave(self, width: int, *, cold: bool, forecast: bool = False) -> Wave:
+        return self._wave_by(width, self._regime(width).shares, cold=cold, forecast=forecast)
 
-    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool) -> Wave:
+    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool, forecast: bool = False) -> Wave:
         return self._setting.wave(
             self._curve.shape(width),
             self._batch.item_requests(self._start, width),
             self._curve.workload(width, self._setting.recompute),
             cold=cold,
+            forecast=forecast,
             shares=shares,
         )
 
