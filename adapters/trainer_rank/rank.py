@@ -19,6 +19,7 @@ from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_mo
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
+from adapters.trainer_rank.identity import ModelIdentity
 from adapters.trainer_rank.packed_work import Item, PackedWork
 from adapters.trainer_rank.request import RequestOutputs
 from adapters.trainer_rank.wave import MicroBatch
@@ -47,6 +48,8 @@ class TrainerRank(WaveLoop):
     the same calls; the caller's own collectives (gradient reduction) stay the caller's business.
     forecast: whether the first wave of a kind is priced by running the model without values (`adapters.forecast`),
     beside its static floor. forecast_loss: the caller's loss of a wave's outputs, where that needs more than their sum.
+    floors: False where layer inputs do not stay on the device and nothing shows it (an offloading checkpoint of your
+    own); `save_on_cpu`, selective or foreign checkpoints and compiled layers are noticed without it.
     recorder: takes a decision record of every wave. meter, sampler: for tests.
 
     Use one thread. The device's peak counter belongs to this process's meter: nobody else may reset it.
@@ -68,19 +71,21 @@ class TrainerRank(WaveLoop):
         cold_transient_bytes: int = COLD_TRANSIENT_BYTES,
         forecast: bool = True,
         forecast_loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None = None,
+        floors: bool = True,
         device: torch.device | str | None = None,
         meter: PeakMeter | None = None,
         sampler: BudgetSampler | None = None,
     ) -> None:
         chosen_law, chosen_safety = as_law(law), as_safety(safety)
         self._model = bind_model(model, check=check)
+        self._identity = ModelIdentity(model)
         device = _device_of(model) if device is None else torch.device(device)
         meter = meter_for(device) if meter is None else meter
         super().__init__(
             device=device,
             meter=meter,
             sampler=budget_sampler(device, meter, memory_bytes) if sampler is None else sampler,
-            profiles=ProfileStore(profiles, _environment(self._model, device)),
+            profiles=ProfileStore(profiles, _environment(self._model, self._identity, device)),
             law=chosen_law,
             safety=chosen_safety,
             quorum=quorum,
@@ -91,6 +96,7 @@ class TrainerRank(WaveLoop):
         self._row_multiple = row_multiple
         self._cold_transient_bytes = cold_transient_bytes
         self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes) if forecast else None
+        self._floors = floors
 
     def forward_micro_batches(self, items: Sequence[Item]) -> Iterator[MicroBatch]:
         """Plan, admit and run `items` forward as waves, in order; the loop body is each wave's loss and backward.
@@ -150,6 +156,8 @@ class TrainerRank(WaveLoop):
             self._model,
             device=self.device,
             topology=self._topology,
+            identity=self._identity,
+            floors=self._floors,
             row_multiple=self._row_multiple,
             cold_transient_bytes=self._cold_transient_bytes,
             meter=self.meter,
@@ -173,18 +181,22 @@ def _forecaster(
     return Forecaster(model, device, transient_bytes=transient_bytes, **losses)
 
 
-def _environment(model: PackedModel, device: torch.device) -> dict[str, str]:
+def _environment(model: PackedModel, identity: ModelIdentity, device: torch.device) -> dict[str, str]:
     """What a profile depends on beside its signature."""
     facts = model.model_facts()
-    return environment_facts(device) | {
-        "model": facts.name,
-        "layers": str(facts.layers),
-        "hidden": str(facts.hidden),
-        "vocabulary": str(facts.vocabulary),
-        "dtype": str(facts.dtype),
-        "segment_state_bytes": str(facts.segment_state_bytes),
-        "head_chunk_rows": str(HEAD_CHUNK_ROWS),
-    }
+    return (
+        identity.facts
+        | environment_facts(device)
+        | {
+            "model": facts.name,
+            "layers": str(facts.layers),
+            "hidden": str(facts.hidden),
+            "vocabulary": str(facts.vocabulary),
+            "dtype": str(facts.dtype),
+            "segment_state_bytes": str(facts.segment_state_bytes),
+            "head_chunk_rows": str(HEAD_CHUNK_ROWS),
+        }
+    )
 
 
 def _device_of(model: nn.Module | PackedModel) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import torch
 
 from adapters.torch_memory import BudgetSampler, Interval, Observation, PeakMeter, Role
 from adapters.torch_memory.counter import allocator_figures, figure
+from adapters.torch_memory.gradients import GradientAccount
 from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, WaveRefusedError
 from adapters.wave_loop.profile_store import ProfileStore
 from adapters.wave_loop.wave import WaveStats, WaveTurn
@@ -19,8 +21,13 @@ from pricing import Law, Profile, Safety, Signature, observe, required_bytes
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
-from pricing.planner.split import SplitKey, split_key
+from pricing.planner.split import split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
+
+_log = logging.getLogger(__name__)
+
+FLOOR_IS_WRONG = "a complete reading lies under the static floor: it is no lower bound here and takes no part"
+"""Said once a signature in the log, and in the record of every wave priced without its floor."""
 
 ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""
@@ -64,9 +71,9 @@ class WaveLoop:
         self.safety = safety
         self.recorder = Recorder() if recorder is None else recorder
         self._quorum = quorum
-        self._parameters = parameters
+        self._gradients = GradientAccount(parameters)
         self._probed: set[Signature] = set()
-        self._measured_splits: dict[SplitKey, int] = {}
+        self._named_floors: set[Signature] = set()
         self._open_waves: dict[WaveTurn, _Open] = {}
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -117,7 +124,8 @@ class WaveLoop:
         stats.closing = open_wave.interval.close(completed=completed)
         self.learn(stats.plan.signature, stats.closing)
         self._note_split(stats)
-        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=str(stats.closing.refusal or ""))
+        note = str(stats.closing.refusal or (FLOOR_IS_WRONG if stats.plan.floor_is_wrong else ""))
+        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=note)
 
     # Planning and admission ------------------------------------------------------------------------------------------
 
@@ -129,7 +137,7 @@ class WaveLoop:
             plan = self._plan(work, start, budget)
             if not plan.runs:
                 self.recorder.refused(plan, batch=work.batch, budget=budget)
-                raise WaveRefusedError(plan)
+                raise WaveRefusedError(plan, budget)
             with self._guard():
                 admission = self.sampler.admit(self._demand_bytes(plan) + self._unmade_gradient_bytes(work))
             if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
@@ -139,17 +147,15 @@ class WaveLoop:
     def _budget(self, work: Work[Any]) -> Budget:
         """A fresh sample, with what the gradients will take kept back."""
         budget = self.sampler.budget()
-        return replace(budget, reserve_bytes=budget.reserve_bytes + self._unmade_gradient_bytes(work))
+        return replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
 
     def _unmade_gradient_bytes(self, work: Work[Any]) -> int:
-        """Bytes of the parameters' gradients that the next backward has to make.
+        """Bytes of the parameters' gradients that the next backward has to make and will leave.
 
         They stay until `zero_grad()`, so most waves pay nothing for them and their prices know nothing of them: the
         first wave after it pays for all.
         """
-        if not work.has_grads:
-            return 0
-        return sum(value.nbytes for value in self._parameters if value.requires_grad and value.grad is None)
+        return self._gradients.held_back_bytes() if work.has_grads else 0
 
     def _plan(self, work: Work[Any], start: int, budget: Budget) -> WavePlan:
         return plan_wave(
@@ -162,7 +168,7 @@ class WaveLoop:
             safety=self.safety,
             quorum=self._quorum,
             probed=self._probed,
-            measured_splits=self._measured_splits,
+            measured_splits=self.profiles.splits,
         )
 
     def _demand_bytes(self, plan: WavePlan) -> int:
@@ -184,6 +190,9 @@ class WaveLoop:
         plan = stats.plan
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
+        if plan.floor_is_wrong and plan.signature not in self._named_floors:
+            self._named_floors.add(plan.signature)
+            _log.warning("%s (%s)", FLOOR_IS_WRONG, plan.signature.topology)
         opened = self._open(stats, role)
         with self._giving_up(opened, stats):
             with self._guard():
@@ -207,7 +216,9 @@ class WaveLoop:
         """Start the wave's measurement; a wave of no rows has none."""
         wave = stats.plan.wave
         failures_before = self._device_failures()
-        interval = self.meter.open(wave, grads=wave.workload.grads, role=role) if wave.packed_rows > 0 else None
+        interval = None
+        if wave.packed_rows > 0:
+            interval = self.meter.open(wave, grads=wave.workload.grads, role=role, gradients=self._gradients)
         return _Open(interval, None, failures_before)
 
     @contextmanager
@@ -245,8 +256,7 @@ class WaveLoop:
         """An identical split will cost at least what this one was seen to."""
         observed = stats.observed_bytes
         if stats.plan.verdict is Verdict.SPLIT and observed is not None:
-            key = split_key(stats.plan.children)
-            self._measured_splits[key] = max(observed, self._measured_splits.get(key, 0))
+            self.profiles.note_split(split_key(stats.plan.signature, stats.plan.children), observed)
 
     def _device_failures(self) -> int:
         """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""
