@@ -54,6 +54,8 @@ def test_every_invariant_has_theorem_probe_and_harness_and_nothing_else_is_claim
         "shares",
         "frontier",
         "device",
+        "planner",
+        "second opinion",
         "mistake-1",
         "mistake-2",
         "mistake-3",
