@@ -34,7 +34,10 @@ FOLDERS: Final = MappingProxyType(
         "inv14_replay": "INV-14",
         "inv19_merging": "INV-19",
         "affine": "affine",
+        "shares": "shares",
         "frontier": "frontier",
+        "assembly": "assembly",
+        "device": "device",
         "refuted": "refuted",
         "mistakes": "mistakes",
     }

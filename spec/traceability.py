@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pricing.contracts import INVARIANTS
+from spec import cases
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "spec" / "traceability.md"
 
 BEYOND = {
     "reachable": 'What "reachable profile" means: the inductive invariant that the other statements start from',
+    "shares": "What one mixed wave taught covers every wave of its kinds, in proportion (assumption SHARES)",
     "affine": "A warm floor that covers a fixed cost plus a rate covers it at every size (assumption AFFINE)",
     "frontier": "The frontier law's invariants, for any number of bands",
     "mistake-1": "A mistake as it was made: a size gate at which the price drops; refuted by a counterexample",
@@ -204,6 +206,7 @@ def main(arguments: list[str]) -> int:
             return 1
         return 0
     TABLE.write_text(table)
+    cases.main([])
     return 0
 
 

@@ -48,11 +48,20 @@ class Floors:
 
         While cold, the first wave's transient comes on top.
         """
-        transient_bytes = self.cold_transient_bytes if cold else 0
-        floor_bytes = self.checkpoint_retained_bytes(shape) + self._head_workspace_bytes(shape)
+        return sum(size for _, size in self.floor_parts(shape, cold))
+
+    def floor_parts(self, shape: WaveShape, cold: bool) -> tuple[tuple[str, int], ...]:
+        """The parts of F by name, in bytes."""
+        parts = [
+            ("saved layer inputs", self.checkpoint_retained_bytes(shape)),
+            ("one chunk of the head", self._head_workspace_bytes(shape)),
+        ]
         if self.extra_floor_bytes is not None:
-            floor_bytes = max(floor_bytes, self.extra_floor_bytes(shape.packed_rows))
-        return floor_bytes + transient_bytes
+            beyond = self.extra_floor_bytes(shape.packed_rows) - sum(size for _, size in parts)
+            parts.append(("what the model says beyond these", max(0, beyond)))
+        if cold:
+            parts.append(("transient of a first wave", self.cold_transient_bytes))
+        return tuple(part for part in parts if part[1])
 
     def _head_workspace_bytes(self, shape: WaveShape) -> int:
         """One chunk's logits, and in backward the fp32 buffer that their gradient is made in."""

@@ -13,7 +13,9 @@ from pricing.kernel.shares import LOGICAL, PACKED, Share, evidence_rows, rows_un
 from pricing.kernel.wave import Wave
 from pricing.planner.curve import WaveShape
 
+ForecastBytes = Callable[[WaveShape, Sequence[int], Workload], int]
 FloorBytes = Callable[[WaveShape, bool], int]
+FloorParts = Callable[[WaveShape, bool], tuple[tuple[str, int], ...]]
 ShapeBytes = Callable[[WaveShape], int]
 RankRows = Callable[[WaveShape, Sequence[int]], int]
 
@@ -23,8 +25,18 @@ def no_floor(shape: WaveShape, cold: bool) -> int:
     return 0
 
 
+def no_parts(shape: WaveShape, cold: bool) -> tuple[tuple[str, int], ...]:
+    """What F consists of where nobody says."""
+    return ()
+
+
 def nothing_kept(shape: WaveShape) -> int:
     """C where nothing is known of the model: 0."""
+    return 0
+
+
+def no_forecast(shape: WaveShape, requests: Sequence[int], workload: Workload) -> int:
+    """Nothing is forecast: 0."""
     return 0
 
 
@@ -36,9 +48,14 @@ class Setting:
     row_multiple: each group's rows are rounded up to it (the least common multiple of what parallelism and kernels
     need). segment_state_bytes (G): see `pricing.kernel.wave.segment_state_bytes`.
     floor_bytes(shape, cold) (F): largest analytic lower bound on compute bytes; `cold` is whether nothing was learned
-    yet, and then it includes the cold transient. checkpoint_retained_bytes(shape) (C): saved layer inputs.
+    yet, and then it includes the cold transient. floor_parts(shape, cold): the same, part by part.
+    checkpoint_retained_bytes(shape) (C): saved layer inputs.
+    floor_is_certain: keep F also where a complete reading lies under it (what somebody states, not what is estimated).
     rank_rows(shape, requests): under context parallelism, rows of the busiest rank for these requests; what is priced
     is what that rank holds. The two functions above then see those rows as the shape's packed rows.
+
+    forecast_bytes(shape, requests, workload): the peak that is forecast of these requests, 0 for none. Asked only until
+    a complete reading of their signature was seen, with the narrowest wave first.
 
     None of the functions may fall as a wave grows: the width search relies on it.
     """
@@ -48,8 +65,11 @@ class Setting:
     row_multiple: int = 1
     segment_state_bytes: int = 0
     floor_bytes: FloorBytes = no_floor
+    floor_parts: FloorParts = no_parts
+    floor_is_certain: bool = False
     checkpoint_retained_bytes: ShapeBytes = nothing_kept
     rank_rows: RankRows | None = None
+    forecast_bytes: ForecastBytes = no_forecast
 
     def __post_init__(self) -> None:
         require_count("row_multiple", self.row_multiple)
@@ -64,6 +84,7 @@ class Setting:
         workload: Workload,
         *,
         cold: bool,
+        forecast: bool = False,
         shares: tuple[Share, ...] = (),
         floors: bool = True,
     ) -> Wave:
@@ -83,6 +104,7 @@ class Setting:
             floor_bytes=self.floor_bytes(shape, cold) if floors else 0,
             checkpoint_retained_bytes=self.checkpoint_retained_bytes(shape) if floors else 0,
             segment_state_bytes=self.segment_state_bytes,
+            forecast_bytes=self.forecast_bytes(shape, requests, workload) if forecast else 0,
             workload=workload,
         )
 
@@ -93,7 +115,7 @@ class Setting:
         Asked of signatures of one grad mode, where rows tell F. The cold transient, which is none, is left out.
         """
         rows = profile.largest_packed_rows
-        if profile.complete_readings == 0 or rows == 0 or len(signature.grad_modes) > 1:
+        if self.floor_is_certain or profile.complete_readings == 0 or rows == 0 or len(signature.grad_modes) > 1:
             return False
         seen = WaveShape(
             packed_rows=rows,
