@@ -11,6 +11,7 @@ from pricing.kernel.quantities import GIB
 
 if TYPE_CHECKING:
     from adapters.torch_memory import Admission
+    from pricing.planner.budget import Budget
     from pricing.planner.plan import WavePlan
 
 
@@ -19,15 +20,19 @@ class WaveOverError(PricingError):
 
 
 class WaveRefusedError(PricingError):
-    """The next item cannot run; nothing of it ran. `plan` has rows, price, parts, budget and every rung tried."""
+    """The next item cannot run; nothing of it ran. `plan` has rows, price, parts, budget and every rung tried.
 
-    def __init__(self, plan: WavePlan) -> None:
+    `budget`: what it was held against, part by part.
+    """
+
+    def __init__(self, plan: WavePlan, budget: Budget | None = None) -> None:
         if plan.refusal is None:
             text = f"items from {plan.start} on fit here, but another rank cannot run its part of the wave"
         else:
             text = f"item {plan.start}: {plan.refusal}"
-        super().__init__(text)
+        super().__init__(text if budget is None else f"{text}\n{budget}")
         self.plan = plan
+        self.budget = budget
 
 
 class AdmissionError(PricingError):

@@ -12,6 +12,7 @@ import torch
 
 from adapters.torch_memory import BudgetSampler, Interval, Observation, PeakMeter, Role
 from adapters.torch_memory.counter import allocator_figures, figure
+from adapters.torch_memory.gradients import GradientAccount
 from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, WaveRefusedError
 from adapters.wave_loop.profile_store import ProfileStore
 from adapters.wave_loop.wave import WaveStats, WaveTurn
@@ -70,7 +71,7 @@ class WaveLoop:
         self.safety = safety
         self.recorder = Recorder() if recorder is None else recorder
         self._quorum = quorum
-        self._parameters = parameters
+        self._gradients = GradientAccount(parameters)
         self._probed: set[Signature] = set()
         self._named_floors: set[Signature] = set()
         self._open_waves: dict[WaveTurn, _Open] = {}
@@ -136,7 +137,7 @@ class WaveLoop:
             plan = self._plan(work, start, budget)
             if not plan.runs:
                 self.recorder.refused(plan, batch=work.batch, budget=budget)
-                raise WaveRefusedError(plan)
+                raise WaveRefusedError(plan, budget)
             with self._guard():
                 admission = self.sampler.admit(self._demand_bytes(plan) + self._unmade_gradient_bytes(work))
             if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
@@ -146,17 +147,15 @@ class WaveLoop:
     def _budget(self, work: Work[Any]) -> Budget:
         """A fresh sample, with what the gradients will take kept back."""
         budget = self.sampler.budget()
-        return replace(budget, reserve_bytes=budget.reserve_bytes + self._unmade_gradient_bytes(work))
+        return replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
 
     def _unmade_gradient_bytes(self, work: Work[Any]) -> int:
-        """Bytes of the parameters' gradients that the next backward has to make.
+        """Bytes of the parameters' gradients that the next backward has to make and will leave.
 
         They stay until `zero_grad()`, so most waves pay nothing for them and their prices know nothing of them: the
         first wave after it pays for all.
         """
-        if not work.has_grads:
-            return 0
-        return sum(value.nbytes for value in self._parameters if value.requires_grad and value.grad is None)
+        return self._gradients.held_back_bytes() if work.has_grads else 0
 
     def _plan(self, work: Work[Any], start: int, budget: Budget) -> WavePlan:
         return plan_wave(
@@ -217,7 +216,9 @@ class WaveLoop:
         """Start the wave's measurement; a wave of no rows has none."""
         wave = stats.plan.wave
         failures_before = self._device_failures()
-        interval = self.meter.open(wave, grads=wave.workload.grads, role=role) if wave.packed_rows > 0 else None
+        interval = None
+        if wave.packed_rows > 0:
+            interval = self.meter.open(wave, grads=wave.workload.grads, role=role, gradients=self._gradients)
         return _Open(interval, None, failures_before)
 
     @contextmanager

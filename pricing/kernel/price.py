@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from pricing.kernel.forecast import FORECAST_SAFETY, with_forecast
 from pricing.kernel.law import BindingTerm, Breakdown, Ineligible, Law, Term
 from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety, maximum, minimum, with_safety
@@ -45,13 +46,15 @@ class Quantity(StrEnum):
 def evidence_bytes(wave: Wave, evidence: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
     """What one body of evidence makes of a wave, in bytes above baseline (laws, section 4).
 
-    Never falls as P, L, S, O or F grow (INV-1, INV-2). Without evidence it is the cold price: O and F alone.
+    Never falls as P, L, S, O or F grow (INV-1, INV-2). Without evidence it is the cold price: O and F alone,
+    or what was forecast (`pricing.kernel.forecast`).
     """
     if wave.packed_rows == 0:
         return wave.output_bytes
-    return with_safety(
+    required = with_safety(
         safety.numerator, safety.denominator, wave.output_bytes + _floored_compute_bytes(wave, evidence, law)
     )
+    return with_forecast(required, wave.forecast_bytes, evidence.complete_readings)
 
 
 def allocated_bytes(wave: Wave, profile: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
@@ -122,11 +125,12 @@ class QuantityPrice:
 
     compute_bytes is before the safety factor: max(floor, least of terms + charges). `terms` is empty where nothing was
     learned or nothing runs. learned: whether the quantity has evidence of its own; a footprint without has the parts of
-    the allocated price, and `COLD_FOOTPRINT` times its figures.
+    the allocated price, and `COLD_FOOTPRINT` times its figures. Where a forecast decided, `safety` is its own.
     """
 
     quantity: Quantity
     learned: bool
+    safety: Safety
     required_bytes: int
     retained_bytes: int
     compute_bytes: int
@@ -145,7 +149,6 @@ class Price:
     """
 
     law: str
-    safety: Safety
     required_bytes: int
     retained_bytes: int
     output_bytes: int
@@ -163,6 +166,10 @@ class Price:
     def deciding(self) -> QuantityPrice:
         is_footprint = self.footprint.required_bytes > self.allocated.required_bytes
         return self.footprint if is_footprint else self.allocated
+
+    @property
+    def safety(self) -> Safety:
+        return self.deciding.safety
 
     @property
     def compute_bytes(self) -> int:
@@ -202,7 +209,7 @@ def price(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAUL
         )
     else:
         footprint = quantity_price(wave, profile.footprint, law, safety, Quantity.FOOTPRINT)
-    return _price_of(wave, profile, law, safety, allocated, footprint)
+    return _price_of(wave, profile, law, allocated, footprint)
 
 
 def allocated_price(wave: Wave, profile: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> Price:
@@ -210,15 +217,12 @@ def allocated_price(wave: Wave, profile: Evidence, law: Law = WARM, safety: Safe
     of a device which reserves no more than it hands out."""
     allocated = quantity_price(wave, profile, law, safety, Quantity.ALLOCATED)
     footprint = replace(allocated, quantity=Quantity.FOOTPRINT, learned=False)
-    return _price_of(wave, profile, law, safety, allocated, footprint)
+    return _price_of(wave, profile, law, allocated, footprint)
 
 
-def _price_of(
-    wave: Wave, profile: Evidence, law: Law, safety: Safety, allocated: QuantityPrice, footprint: QuantityPrice
-) -> Price:
+def _price_of(wave: Wave, profile: Evidence, law: Law, allocated: QuantityPrice, footprint: QuantityPrice) -> Price:
     return Price(
         law=law.name,
-        safety=safety,
         required_bytes=maximum(allocated.required_bytes, footprint.required_bytes),
         retained_bytes=maximum(allocated.retained_bytes, footprint.retained_bytes),
         output_bytes=wave.output_bytes,
@@ -238,10 +242,15 @@ def quantity_price(wave: Wave, evidence: Evidence, law: Law, safety: Safety, qua
         if not evidence.is_empty:
             breakdown = law.breakdown(wave, evidence, not law.ineligibility(evidence, wave.workload))
             compute, binding = _floored(wave.floor_bytes, breakdown)
-        required = with_safety(safety.numerator, safety.denominator, wave.output_bytes + compute)
+        priced = with_safety(safety.numerator, safety.denominator, wave.output_bytes + compute)
+        required = with_forecast(priced, wave.forecast_bytes, evidence.complete_readings)
+        if required > priced:
+            compute, binding = maximum(0, wave.forecast_bytes - wave.output_bytes), str(BindingTerm.FORECAST)
+            safety = FORECAST_SAFETY
     return QuantityPrice(
         quantity=quantity,
         learned=not evidence.is_empty,
+        safety=safety,
         required_bytes=required,
         retained_bytes=_capped_retained_bytes(wave, evidence, law, safety, required),
         compute_bytes=compute,

@@ -27,7 +27,6 @@ def split_key_of(signature: Signature, parts: Iterable[Wave]) -> SplitKey:
 
 def merge_splits(one: Mapping[SplitKey, int], other: Mapping[SplitKey, int]) -> dict[SplitKey, int]:
     """What either remembers, the higher peak of each; of too many those of `other` that came last, then of `one`."""
-    merged = dict(one)
-    for key, peak_bytes in other.items():
-        merged[key] = maximum(peak_bytes, merged.pop(key, 0))
-    return dict(list(merged.items())[-MOST_SPLITS:])
+    kept = {key: peak_bytes for key, peak_bytes in one.items() if key not in other}
+    newer = {key: maximum(peak_bytes, one.get(key, 0)) for key, peak_bytes in other.items()}
+    return dict(list({**kept, **newer}.items())[-MOST_SPLITS:])

@@ -150,6 +150,7 @@ class WaveFacts:
     checkpoint_retained_bytes: Count
     segment_state_bytes: Count
     shortest_single_target_rows: Count | None
+    forecast_bytes: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +265,8 @@ class BudgetFacts:
     reserve_bytes: Count
     reusable_cache_bytes: Count
     available_bytes: Signed
+    reservable_bytes: Signed | None = None
+    held_back_bytes: Count = 0
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
@@ -272,6 +275,8 @@ class BudgetFacts:
             reserve_bytes=budget.reserve_bytes,
             reusable_cache_bytes=budget.reusable_cache_bytes,
             available_bytes=budget.available_bytes,
+            reservable_bytes=budget.reservable_bytes,
+            held_back_bytes=budget.held_back_bytes,
         )
 
     @property
@@ -280,6 +285,8 @@ class BudgetFacts:
             free_bytes=self.free_bytes,
             reserve_bytes=self.reserve_bytes,
             reusable_cache_bytes=self.reusable_cache_bytes,
+            reservable_bytes=self.reservable_bytes,
+            held_back_bytes=self.held_back_bytes,
         )
 
 
@@ -499,6 +506,7 @@ class DecisionRecord:
             floor_bytes=wave.floor_bytes,
             checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
             segment_state_bytes=wave.segment_state_bytes,
+            forecast_bytes=wave.forecast_bytes,
             workload=Workload(
                 grad_modes=regime.grad_modes,
                 request_mixes=regime.request_mixes,
