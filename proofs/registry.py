@@ -36,6 +36,10 @@ FOLDERS: Final = MappingProxyType(
         "affine": "affine",
         "shares": "shares",
         "frontier": "frontier",
+        "assembly": "assembly",
+        "device": "device",
+        "planner": "planner",
+        "second_opinion": "second opinion",
         "refuted": "refuted",
         "mistakes": "mistakes",
     }
@@ -111,6 +115,7 @@ CVC5_UNDECIDED: Final[dict[str, str]] = {
     "a_pair_of_charges_by_row": _THREE_FACTORS,
     "a_compute_that_reaches_the_knee_is_at_least_the_lift": _THREE_FACTORS,
     "a_peak_within_every_scaling_of_a_reading_is_within_its_bound": _THREE_FACTORS,
+    "a_front_keeps_one_that_is_nowhere_above_each_it_drops": "cvc5 answers unknown to some of its many small questions",
 }
 """Theorems that z3 proves and cvc5 does not decide in its time, each with the reason. None may be refuted."""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pricing.contracts import INVARIANTS
+from spec import cases
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "spec" / "traceability.md"
@@ -27,6 +28,9 @@ BEYOND = {
     "shares": "What one mixed wave taught covers every wave of its kinds, in proportion (assumption SHARES)",
     "affine": "A warm floor that covers a fixed cost plus a rate covers it at every size (assumption AFFINE)",
     "frontier": "The frontier law's invariants, for any number of bands",
+    "device": "End to end: on a device that satisfies the named assumptions an admitted wave stays within its price",
+    "planner": "The width search's contract, for whatever prices, if they never fall with width within a regime",
+    "second opinion": "What cvc5 does not decide, on every small input by the kernel itself",
     "mistake-1": "A mistake as it was made: a size gate at which the price drops; refuted by a counterexample",
     "mistake-2": "A mistake as it was made: pricing by sharing ratio, and its cross product of maxima; refuted",
     "mistake-3": "A mistake as it was made: rates in floating point; shown by counterexamples",
@@ -205,6 +209,7 @@ def main(arguments: list[str]) -> int:
             return 1
         return 0
     TABLE.write_text(table)
+    cases.main([])
     return 0
 
 
