@@ -77,7 +77,9 @@ def test_a_batch_in_which_every_request_is_of_its_own_kind_is_planned_within_a_s
     items = [[asking_for(top_k)] for top_k in range(1, 2_001)]
     batch, known = Batch(items), warm_profile()
     assert plan_wave(batch, profiles=lambda _: known, available_bytes=64 * GIB).width > 1_000
-    assert processor_ms(lambda: plan_wave(batch, profiles=lambda _: known, available_bytes=64 * GIB), repeats=3) <= 1_000
+    assert (
+        processor_ms(lambda: plan_wave(batch, profiles=lambda _: known, available_bytes=64 * GIB), repeats=3) <= 1_000
+    )
 
 
 def asking_for(top_k: int) -> PlanRequest:
