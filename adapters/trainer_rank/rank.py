@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -84,7 +84,7 @@ class TrainerRank(WaveLoop):
         self._row_multiple = row_multiple
         self._cold_transient_bytes = cold_transient_bytes
 
-    def forward_micro_batches(self, items: Sequence[Item]) -> Iterator[MicroBatch]:
+    def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
         """Plan, admit and run `items` forward as waves, in order; the loop body is each wave's loss and backward.
 
             for wave in rank.forward_micro_batches(items):
@@ -118,7 +118,7 @@ class TrainerRank(WaveLoop):
         sample that fails is an error on every rank), `AdmittedOutOfMemoryError` (in the caller's phase: inside
         `with wave:`). After any of them, and after a break, the rank can be used again.
         """
-        return self._waves(partial(self._work, items), Role.WAVE)
+        return self._waves(partial(self._work, items), Role.WAVE, on_refusal)
 
     def dp_rank_forward(self, items: Sequence[Item]) -> list[RequestOutputs]:
         """Run `items` forward now, in as many waves as the budget asks for; every request's outputs, in caller order.
