@@ -5,6 +5,7 @@
 #   make lint      ruff and mypy --strict
 #   make prove     the solver proofs
 #   make deep      the properties with 100,000 examples each (hours)
+#   make fuzz      mutated files, odd commands, killed processes and ranks at odds: some minutes
 #   make bench     speed and accuracy, figures as JSON in benchmarks/results/
 #   make demo      waves planned, run and measured on a tiny decoder, on the CPU
 #   make figures   the pictures in docs/
@@ -21,7 +22,7 @@ ENVIRONMENT := $(if $(filter $(TEST_BIN),$(BIN)),.venv/test/.installed)
 PIP_FLAGS := -qq --disable-pip-version-check -c constraints.txt
 TRACES := $(sort $(wildcard spec/evidence/h200/*.jsonl))
 
-.PHONY: run test lint prove deep bench demo figures test-art clean
+.PHONY: run test lint prove deep fuzz bench demo figures test-art clean
 
 run:
 	rm -rf .venv/run
@@ -40,6 +41,9 @@ lint: $(ENVIRONMENT)
 
 deep: $(ENVIRONMENT)
 	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -o timeout=0
+
+fuzz: $(ENVIRONMENT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --output spec/evidence/fuzz.json
 
 prove: $(ENVIRONMENT)
 	$(BIN)/python -m proofs

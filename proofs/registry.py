@@ -34,6 +34,7 @@ FOLDERS: Final = MappingProxyType(
         "inv14_replay": "INV-14",
         "inv19_merging": "INV-19",
         "affine": "affine",
+        "shares": "shares",
         "frontier": "frontier",
         "refuted": "refuted",
         "mistakes": "mistakes",

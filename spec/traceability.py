@@ -24,6 +24,7 @@ TABLE = ROOT / "spec" / "traceability.md"
 
 BEYOND = {
     "reachable": 'What "reachable profile" means: the inductive invariant that the other statements start from',
+    "shares": "What one mixed wave taught covers every wave of its kinds, in proportion (assumption SHARES)",
     "affine": "A warm floor that covers a fixed cost plus a rate covers it at every size (assumption AFFINE)",
     "frontier": "The frontier law's invariants, for any number of bands",
     "mistake-1": "A mistake as it was made: a size gate at which the price drops; refuted by a counterexample",

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS: dict[str, set[str]] = {
     "kernel": set(),
     "contracts": {"kernel"},
+    "neighbours": set(),
     "text": {"kernel"},
     "vectorized": {"kernel"},
     "formats": {"kernel"},

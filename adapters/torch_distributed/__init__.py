@@ -7,5 +7,8 @@ from adapters.torch_distributed.errors import (
     RankFailedError,
 )
 from adapters.torch_distributed.quorum import DistributedQuorum
+from pricing.neighbours import warn_of_foreign_adapters
+
+warn_of_foreign_adapters()
 
 __all__ = ["DistributedQuorum", "QuorumError", "QuorumLostError", "QuorumMismatchError", "RankFailedError"]

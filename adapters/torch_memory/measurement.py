@@ -5,13 +5,16 @@ Arithmetic only: a measurement reads no counter and takes no lock. `PeakMeter` o
 
 from __future__ import annotations
 
+import itertools
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 import torch
 
 from adapters.torch_memory.backward import BackwardWatch
+from adapters.torch_memory.gradients import GradientWatch
 from adapters.torch_memory.trust import Flaw, Refusal
 from pricing import Reading, ReadingKind, Wave
 
@@ -25,7 +28,9 @@ class Observation:
     what of the baseline was let go inside the interval. The peak may have come after that, so the reading adds it.
     `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
     nothing about it. `footprint_bytes`: reserved peak minus baseline plus what was freed, None where the interval did
-    not start clean.
+    not start clean. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside
+    backward) that the interval made and left behind: they are held back once, and no cost of its rows, so the
+    reading is without.
     """
 
     reading: Reading | None
@@ -36,11 +41,12 @@ class Observation:
     retained_bytes: int | None
     freed_bytes: int = 0
     footprint_bytes: int | None = None
+    left_bytes: int = 0
 
     @property
     def peak_delta_bytes(self) -> int:
-        """Peak minus baseline plus what was freed; negative only where the observation is refused for it."""
-        return self.peak_bytes - self.baseline_bytes + self.freed_bytes
+        """Peak minus baseline plus what was freed, less what was left; negative only where it is refused for that."""
+        return self.peak_bytes - self.baseline_bytes + self.freed_bytes - self.left_bytes
 
 
 class Stage(Enum):
@@ -63,23 +69,67 @@ class Held:
         return self.storage() is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Something that a wave made to stay: a gradient, or (without a storage) what a step inside backward left."""
+
+    size_bytes: int
+    storage: weakref.ref[torch.UntypedStorage] | None = None
+
+    @property
+    def stayed_bytes(self) -> int:
+        return self.size_bytes if self.storage is None or self.storage() is not None else 0
+
+
+@dataclass(slots=True)
+class PeakTrack:
+    """A peak above the baseline, with how many things had been made to stay before each of its rises.
+
+    Let g(t) be what had been made by the moment t and stayed to the end. What the rows cost is the highest of
+    peak(t) - g(t). A rise seen by one look came after the look before, so no less than what had been made by then is in
+    it: `highest(before)` takes just that off each rise. Where the peak did not rise, the moment lies under an earlier
+    rise, and more had been made. So the result is never too low, and too high by what was made between two looks.
+    """
+
+    peak_bytes: int | None = None
+    rises: list[tuple[int, int]] = field(default_factory=list)
+    made_before: int = 0
+
+    def bank(self, seen_bytes: int, made: int) -> None:
+        """A look at the peak above the baseline, when `made` things had been made."""
+        if self.peak_bytes is None or seen_bytes > self.peak_bytes:
+            self.peak_bytes = seen_bytes
+            self.rises.append((self.made_before, seen_bytes))
+        self.made_before = made
+
+    def without(self, stayed_before: Sequence[int]) -> int:
+        """The highest rise less what had been made to stay before it. `stayed_before[n]`: of the first n things."""
+        return max((seen_bytes - stayed_before[made] for made, seen_bytes in self.rises), default=0)
+
+
 @dataclass(slots=True, kw_only=True)
 class Measurement:
     """One interval's state. Figures are bytes.
 
-    delta_bytes, reserved_delta_bytes: highest allocated and reserved peak above the baseline of any look; None before
-    the first. is_clean: nothing that could be given back lay idle at the baseline. live_before_step_bytes: while an
-    optimizer steps before backward has run. earlier_outputs: outputs of past intervals that were alive at the baseline.
-    dropped_bytes: how far live bytes lay under the baseline at the end. flaws: a set that keeps its order. sealed: the
-    closing observation, where an optimizer step took it before the close.
+    allocated, reserved: the peaks above the baseline; after_backward: as they stood when backward had run, with
+    live_after_backward_bytes. made: what the wave made to stay, in order. gradients: its look at the parameters'
+    gradients. is_clean: nothing that could be given back lay idle at the baseline. live_before_step_bytes: while an
+    optimizer steps before backward has run. earlier_outputs: what was alive at the baseline of past intervals' outputs
+    and of gradients. dropped_bytes: how far live bytes lay under the baseline at the end. flaws: a set that keeps its
+    order. sealed: the closing observation, where an optimizer step took it before the close.
     """
 
     thread: int
     stage: Stage = Stage.FORWARD
     baseline_bytes: int = 0
     is_clean: bool = False
-    delta_bytes: int | None = None
-    reserved_delta_bytes: int | None = None
+    allocated: PeakTrack = field(default_factory=PeakTrack)
+    reserved: PeakTrack = field(default_factory=PeakTrack)
+    made: list[Made] = field(default_factory=list)
+    unseen_made_bytes: int = 0
+    gradients: GradientWatch | None = None
+    live_after_backward_bytes: int | None = None
+    after_backward: tuple[PeakTrack, PeakTrack] | None = None
     live_before_step_bytes: int | None = None
     earlier_outputs: tuple[Held, ...] = ()
     dropped_bytes: int = 0
@@ -104,11 +154,21 @@ class Measurement:
 
     def bank(self, peak_bytes: int) -> None:
         """Keep an allocated peak that was seen."""
-        self.delta_bytes = _highest(self.delta_bytes, peak_bytes - self.baseline_bytes)
+        self.allocated.bank(peak_bytes - self.baseline_bytes, len(self.made))
 
     def bank_reserved(self, peak_bytes: int) -> None:
         """Keep a reserved peak that was seen."""
-        self.reserved_delta_bytes = _highest(self.reserved_delta_bytes, peak_bytes - self.baseline_bytes)
+        self.reserved.bank(peak_bytes - self.baseline_bytes, len(self.made))
+
+    def backward_ended(self, live_bytes: int) -> None:
+        """Keep the peaks as they stand when backward has run."""
+        self.live_after_backward_bytes = live_bytes
+        self.after_backward = (_copy(self.allocated), _copy(self.reserved))
+
+    def cut_after_backward(self) -> None:
+        """Forget the peaks that came after backward: a step of an optimizer that PyTorch does not know."""
+        if self.after_backward is not None:
+            self.allocated, self.reserved = self.after_backward
 
     def move_baseline(self, grown_bytes: int) -> None:
         """Cut what an optimizer step left behind out of what follows. Its scratch stays in the cache: the start is no
@@ -134,9 +194,14 @@ class Measurement:
         did not use, and too low where it was cut out of stale blocks that fitted it better than fresh segments would:
         neither a bound from above nor one from below.
         """
-        if not self.is_clean or self.reserved_delta_bytes is None:
+        if not self.is_clean or self.reserved.peak_bytes is None:
             return None
-        return max(self.reserved_delta_bytes, self.delta_bytes or 0) + self.freed_bytes
+        stayed = self._stayed_before()
+        return max(self.reserved.without(stayed), self.allocated.without(stayed)) + self.freed_bytes
+
+    def _stayed_before(self) -> list[int]:
+        """How much of the first n things made is still there, for every n."""
+        return list(itertools.accumulate((made.stayed_bytes for made in self.made), initial=0))
 
     def closing_kind(self) -> ReadingKind:
         """The kind of the closing reading, from the flaws."""
@@ -152,7 +217,8 @@ class Measurement:
         closes_wave: bool = False,
     ) -> Observation:
         """The present figures as an observation, with a reading unless something forbids one."""
-        delta_bytes, freed_bytes = self.delta_bytes or 0, self.freed_bytes
+        delta_bytes, freed_bytes = self.allocated.peak_bytes or 0, self.freed_bytes
+        compute_bytes = self.allocated.without(self._stayed_before())
         refusal = self.refusal
         if refusal is None and delta_bytes < 0:
             refusal = Refusal.PEAK_BELOW_BASELINE
@@ -163,7 +229,7 @@ class Measurement:
                 logical_rows=wave.evidence_rows.logical_rows,
                 grad_segments=wave.evidence_rows.grad_segments,
                 output_bytes=wave.output_bytes,
-                peak_delta_bytes=delta_bytes + freed_bytes,
+                peak_delta_bytes=max(0, compute_bytes) + freed_bytes,
                 retained_bytes=retained_bytes,
                 grads=grads,
                 kind=kind,
@@ -178,8 +244,9 @@ class Measurement:
             retained_bytes=retained_bytes,
             freed_bytes=freed_bytes,
             footprint_bytes=None if refusal is not None else self.footprint_bytes,
+            left_bytes=0 if refusal is not None else delta_bytes - max(0, compute_bytes),
         )
 
 
-def _highest(known_bytes: int | None, seen_bytes: int) -> int:
-    return seen_bytes if known_bytes is None else max(known_bytes, seen_bytes)
+def _copy(track: PeakTrack) -> PeakTrack:
+    return PeakTrack(track.peak_bytes, list(track.rises), track.made_before)

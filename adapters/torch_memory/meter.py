@@ -27,9 +27,16 @@ from adapters.torch_memory.backward import BackwardWatch, tensors_in
 from adapters.torch_memory.counter import AcceleratorCounter, MemoryCounter
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import MeterMisuseError
-from adapters.torch_memory.measurement import Held, Measurement, Observation, Stage
+from adapters.torch_memory.gradients import GradientAccount, local_tensor
+from adapters.torch_memory.measurement import Held, Made, Measurement, Observation, Stage
 from adapters.torch_memory.trust import Flaw, Refusal
 from pricing import ReadingKind, Wave
+
+GRADIENT_LOOKS = 32
+"""How often the peak is looked at while gradients are made: a reading is too high by at most one part of them."""
+
+STATE_SHARE = 8
+"""What stays after backward counts as an optimizer's states from 1/8 of the gradients on (8-bit states take 1/2)."""
 
 
 class Role(StrEnum):
@@ -127,18 +134,35 @@ class PeakMeter:
         self._seen_peaks: tuple[int, ...] = ()  # of the counter, since its last reset that we know of
         self._lock = threading.RLock()  # backward hooks run in autograd's threads
         self._is_closed = False
+        self._kept_much = False  # whether the last wave kept about as much as an optimizer's states take
         counter.claim(self)
         self._step_hooks = (
             register_optimizer_step_pre_hook(self._before_optimizer_step),
             register_optimizer_step_post_hook(self._after_optimizer_step),
         )
 
-    def open(self, wave: Wave, *, grads: bool, role: Role = Role.WAVE, clean: bool = False) -> Interval:
+    @property
+    def live_output_bytes(self) -> int:
+        """Bytes of past waves' outputs that somebody still holds."""
+        return sum(output.size_bytes for output in self._outputs if output.is_alive)
+
+    def open(
+        self,
+        wave: Wave,
+        *,
+        grads: bool,
+        role: Role = Role.WAVE,
+        clean: bool = False,
+        gradients: GradientAccount | None = None,
+    ) -> Interval:
         """Start an interval for `wave`: synchronize, take the baseline, reset the peak.
 
         clean: start from a released cache, so that the wave's footprint can be read. The cache is given back to the
         driver unless there is nothing in it to give. Without it the footprint is read where the start happens to be
         clean. Not while another interval is open: its footprint would be spoilt.
+
+        gradients: the account of the parameters whose gradients the wave's backward makes (role WAVE): what
+        it leaves is taken off the reading, what it lets go is added.
 
         Waves of an untrusted environment get an interval too; its observations are refusals. Raises
         `MeterMisuseError` on a closed meter.
@@ -151,6 +175,8 @@ class PeakMeter:
             if self._settle(measured):
                 if clean and not self._intervals:
                     self._release()
+                if gradients is not None and grads and role is Role.WAVE:
+                    measured.gradients = gradients.watch(lambda grad: self._gradient_made(measured, grad))
                 self._start(measured)
             self._intervals.append(interval)
         return interval
@@ -255,6 +281,11 @@ class PeakMeter:
         measured.is_clean = self.counter.releasable() == 0
         self._outputs = [output for output in self._outputs if output.is_alive]
         measured.earlier_outputs = tuple(self._outputs)
+        if measured.gradients is not None:
+            measured.earlier_outputs += tuple(
+                self._storages(local_tensor(grad) for grad in measured.gradients.existing)
+            )
+            measured.gradients.existing.clear()
         self._reset()
         if self.counter.allocated() != measured.baseline_bytes or self._seen_peaks[0] != measured.baseline_bytes:
             measured.refusal = Refusal.RESET_CHANGED_LIVE_BYTES
@@ -292,10 +323,13 @@ class PeakMeter:
         measured = interval._measured
         if self._settle(measured):
             self._look_at_all()
+            self._cut_a_foreign_step(measured)
             measured.dropped_bytes = max(0, measured.baseline_bytes - self.counter.allocated())
         if measured.awaits_backward:
             measured.flaw(Flaw.BACKWARD_NOT_SEEN)
-        if interval.grads and (measured.delta_bytes or 0) <= interval.wave.output_bytes:
+        if measured.gradients is not None and measured.backward_has_run:
+            measured.gradients.settle()
+        if interval.grads and (measured.allocated.peak_bytes or 0) <= interval.wave.output_bytes:
             measured.flaw(Flaw.ZERO_COMPUTE)
         return measured.observe(interval.wave, measured.closing_kind(), grads=interval.grads)
 
@@ -322,6 +356,8 @@ class PeakMeter:
         measured.stage = Stage.CLOSED
         if measured.watch is not None:
             measured.watch.remove()
+        if measured.gradients is not None:
+            measured.gradients.remove()
 
     # Hooks ------------------------------------------------------------------------------------------------
 
@@ -330,6 +366,38 @@ class PeakMeter:
         with self._lock:
             if self.counter.refusal() is None:
                 self._look()
+                for interval in self._intervals:
+                    measured = interval._measured
+                    if measured.gradients is not None and measured.backward_has_run:
+                        measured.backward_ended(self.counter.allocated())
+
+    def _gradient_made(self, measured: Measurement, grad: torch.Tensor) -> None:
+        """A gradient that was not there before. Looked at after every part of them, so that what was made by the time
+        of the peak is known to that part."""
+        with self._lock:
+            storages = self._storages([local_tensor(grad)])
+            measured.made += [Made(held.size_bytes, held.storage) for held in storages]
+            measured.unseen_made_bytes += sum(held.size_bytes for held in storages)
+            assert measured.gradients is not None
+            if measured.unseen_made_bytes * GRADIENT_LOOKS >= measured.gradients.unmade_bytes:
+                measured.unseen_made_bytes = 0
+                if measured.refusal is None and self.counter.refusal() is None:
+                    self._look_at_all()
+
+    def _cut_a_foreign_step(self, measured: Measurement) -> None:
+        """Notice, by what stays, an optimizer that is no `torch.optim.Optimizer` and stepped after backward: its states
+        are no cost of the wave's rows. The peak is then the one at backward's end.
+
+        States are of the parameters' order of size and are made once. A caller that keeps so much of every wave is no
+        optimizer: from its second wave in a row on nothing is cut.
+        """
+        if measured.gradients is None or measured.live_after_backward_bytes is None:
+            return
+        stayed_bytes = self.counter.allocated() - measured.live_after_backward_bytes
+        is_large = stayed_bytes > 0 and stayed_bytes * STATE_SHARE >= measured.gradients.unmade_bytes
+        if is_large and not self._kept_much:
+            measured.cut_after_backward()
+        self._kept_much = is_large
 
     def _before_optimizer_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """The first optimizer step after backward ends a wave's measured part: optimizer state is no cost of a wave.
@@ -342,6 +410,11 @@ class PeakMeter:
                 measured = interval._measured
                 if measured.stage is not Stage.CALLER or measured.sealed is not None:
                     continue
+                if measured.awaits_backward and torch._C._current_graph_task_id() != -1:
+                    # Fused into backward, a parameter at a time: part of the wave, its states aside.
+                    self._look_at_all()
+                    measured.live_before_step_bytes = self.counter.allocated()
+                    continue
                 if not measured.awaits_backward:
                     measured.sealed = self._seal(interval)
                 elif self._settle(measured):
@@ -350,6 +423,9 @@ class PeakMeter:
 
     def _after_optimizer_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         with self._lock:
+            if torch._C._current_graph_task_id() != -1:
+                self._after_fused_step()
+                return
             stepped = [
                 interval for interval in self._intervals if interval._measured.live_before_step_bytes is not None
             ]
@@ -365,6 +441,16 @@ class PeakMeter:
             if stepped and not ran_inside and self.counter.refusal() is None:
                 self._look(besides=stepped)
                 self._reset()
+
+    def _after_fused_step(self) -> None:
+        """What a step inside backward left (the optimizer's states, made at the first one) was made to stay."""
+        for interval in self._intervals:
+            measured = interval._measured
+            before_bytes, measured.live_before_step_bytes = measured.live_before_step_bytes, None
+            if before_bytes is not None:
+                left_bytes = self.counter.allocated() - before_bytes
+                if left_bytes > 0:
+                    measured.made.append(Made(left_bytes))
 
 
 def _forward_kind(role: Role, measured: Measurement) -> ReadingKind:

@@ -15,6 +15,9 @@ from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, WaveOverError, WaveRefusedError
 from adapters.wave_loop.profile_store import ProfileStore
 from adapters.wave_loop.wave import WaveStats
+from pricing.neighbours import warn_of_foreign_adapters
+
+warn_of_foreign_adapters()
 
 __all__ = [
     "AdmissionError",

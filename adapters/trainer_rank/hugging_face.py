@@ -23,6 +23,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from adapters.trainer_rank.attention import FULL_REACH, Reach, ancestry_mask, packed_attention
 from adapters.trainer_rank.errors import UnsupportedModelError
+from adapters.trainer_rank.identity import number_ranges
 from adapters.trainer_rank.packed_model import ModelFacts
 from adapters.trainer_rank.refusals import require_equal_shared_rows
 from adapters.trainer_rank.routing import RouterFacts
@@ -128,7 +129,12 @@ class HuggingFaceDecoder:
         training = all(layer.training for layer in self.layers)
         if flags == {True}:
             return RecomputeMode(granularity="full", method="uniform", num_layers=1, training=training)
-        return RecomputeMode(granularity="full", method="some_layers", training=training)
+        which = number_ranges(
+            at for at, layer in enumerate(self.layers) if getattr(layer, "gradient_checkpointing", False)
+        )
+        return RecomputeMode(
+            granularity="full", method=f"layers {which} of {len(self.layers)}", num_layers=1, training=training
+        )
 
     def model_facts(self) -> ModelFacts:
         config = self._config

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
+import numpy as np
 import torch
 
 from adapters.torch_memory import Observation, PeakMeter, Role
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.floors import Floors
+from adapters.trainer_rank.head import IGNORED_TARGET
+from adapters.trainer_rank.identity import ModelIdentity
 from adapters.trainer_rank.layouts import group_rows
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
@@ -35,6 +39,8 @@ class PackedWork:
         *,
         device: torch.device,
         topology: str,
+        identity: ModelIdentity,
+        floors: bool,
         row_multiple: int,
         cold_transient_bytes: int,
         meter: PeakMeter,
@@ -50,6 +56,7 @@ class PackedWork:
                         spec=spec,
                         grads=request.grads,
                         output_bytes=output_bytes(spec, facts),
+                        padded_tail_rows=padded_tail_rows(request),
                     )
                     for request, spec in zip(item, item_specs, strict=True)
                 ]
@@ -60,6 +67,8 @@ class PackedWork:
         self._model = model
         self._device = device
         self._topology = topology
+        self._identity = identity
+        self._bounds_floors = floors
         self._row_multiple = row_multiple
         self._cold_transient_bytes = cold_transient_bytes
         self._meter = meter
@@ -70,21 +79,35 @@ class PackedWork:
     def has_grads(self) -> bool:
         return any(request.grads for request in self.requests)
 
-    @property
-    def wants_head(self) -> bool:
-        """Whether any request wants something of the head."""
-        return any(request.wants_head for request in self.requests)
+    @cached_property
+    def every_row_is_projected(self) -> bool:
+        """Whether all rows go through the head in one pass: every row of every request has a label or another wanted
+        number, at one temperature and in one grad mode."""
+        active = [request for at, request in enumerate(self.requests) if self.batch.is_active(at)]
+        return (
+            all(_wants_every_row(request) for request in active)
+            and len({(request.temperature, request.grads, request.top_k) for request in active}) == 1
+        )
 
     def setting(self) -> Setting:
         """Made for each wave: the recompute mode is what the live model says now."""
-        facts = self._model.model_facts()
-        floors = Floors(facts=facts, has_head=self.wants_head, cold_transient_bytes=self._cold_transient_bytes)
+        facts, identity = self._model.model_facts(), self._identity
+        stay = self._bounds_floors and identity.layer_inputs_stay_on_the_device
+        live = identity.live()
+        floors = Floors(
+            facts=facts,
+            has_head=self._bounds_floors and self.every_row_is_projected,
+            cold_transient_bytes=self._cold_transient_bytes,
+            kept_layers=identity.layers_with_a_graph(facts.layers) if stay else 0,
+            extra_floor_bytes=getattr(self._model, "wave_floor_bytes", None),
+        )
         return Setting(
-            topology=self._topology,
+            topology=f"{self._topology}, {live}" if live else self._topology,
             recompute=self._model.recompute_mode(),
             row_multiple=self._row_multiple,
             segment_state_bytes=facts.segment_state_bytes,
             floor_bytes=floors.floor_bytes,
+            floor_parts=floors.floor_parts,
             checkpoint_retained_bytes=floors.checkpoint_retained_bytes,
         )
 
@@ -139,3 +162,24 @@ class PackedWork:
             results = packed_forward(self._model, group.rows, requests, grads=group.grads)
             outputs.update(zip(group.requests, results, strict=True))
         return outputs
+
+
+def padded_tail_rows(request: Request) -> int:
+    """Rows at the request's end that look like padding: one token over and over, none of it with a label of interest.
+
+    Two rows at least: a text may end in any one token.
+    """
+    if request.targets is None or request.top_k is not None or request.entropy or request.logits:
+        return 0
+    row = request.token_row()
+    ignored = (np.asarray(request.targets).reshape(len(row), -1) == IGNORED_TARGET).all(axis=1) if len(row) else row
+    kept = np.flatnonzero(~ignored | (row != row[-1])) if len(row) else row
+    tail = len(row) - (int(kept[-1]) + 1 if len(kept) else 0)
+    return tail if tail > 1 else 0
+
+
+def _wants_every_row(request: Request) -> bool:
+    """Whether no row of the request is left out of the head's work, which rows without a label of interest are."""
+    if request.top_k is not None or request.entropy:
+        return True
+    return request.targets is not None and not (np.asarray(request.targets) == IGNORED_TARGET).any()

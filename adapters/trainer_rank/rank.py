@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -19,9 +19,12 @@ from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_mo
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
+from adapters.trainer_rank.identity import ModelIdentity
 from adapters.trainer_rank.packed_work import Item, PackedWork
 from adapters.trainer_rank.request import RequestOutputs
 from adapters.trainer_rank.wave import MicroBatch
+from adapters.wave_loop.batch_result import BatchResult, Waves
+from adapters.wave_loop.call import OnRefusal
 from adapters.wave_loop.loop import WaveLoop
 from adapters.wave_loop.memory import budget_sampler
 from adapters.wave_loop.profile_store import ProfileStore
@@ -42,6 +45,8 @@ class TrainerRank(WaveLoop):
     topology: names the parallel layout; waves of different topologies teach one another nothing.
     quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
     the same calls; the caller's own collectives (gradient reduction) stay the caller's business.
+    floors: False where layer inputs do not stay on the device and nothing shows it (an offloading checkpoint of your
+    own); `save_on_cpu`, selective or foreign checkpoints and compiled layers are noticed without it.
     recorder: takes a decision record of every wave. meter, sampler: for tests.
 
     Use one thread. The device's peak counter belongs to this process's meter: nobody else may reset it.
@@ -61,19 +66,21 @@ class TrainerRank(WaveLoop):
         quorum: Quorum = SINGLE_PROCESS,
         recorder: Recorder | None = None,
         cold_transient_bytes: int = COLD_TRANSIENT_BYTES,
+        floors: bool = True,
         device: torch.device | str | None = None,
         meter: PeakMeter | None = None,
         sampler: BudgetSampler | None = None,
     ) -> None:
         chosen_law, chosen_safety = as_law(law), as_safety(safety)
         self._model = bind_model(model, check=check)
+        self._identity = ModelIdentity(model)
         device = _device_of(model) if device is None else torch.device(device)
         meter = meter_for(device) if meter is None else meter
         super().__init__(
             device=device,
             meter=meter,
             sampler=budget_sampler(device, meter, memory_bytes) if sampler is None else sampler,
-            profiles=ProfileStore(profiles, _environment(self._model, device)),
+            profiles=ProfileStore(profiles, _environment(self._model, self._identity, device)),
             law=chosen_law,
             safety=chosen_safety,
             quorum=quorum,
@@ -83,6 +90,7 @@ class TrainerRank(WaveLoop):
         self._topology = f"{self._model.model_facts().name}, {topology}"
         self._row_multiple = row_multiple
         self._cold_transient_bytes = cold_transient_bytes
+        self._floors = floors
 
     def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
         """Plan, admit and run `items` forward as waves, in order; the loop body is each wave's loss and backward.
@@ -114,11 +122,53 @@ class TrainerRank(WaveLoop):
         that is overtaken before the next look is not noticed; (3) memory that libraries take past the allocator is
         covered by the 3 % reserve only.
 
+        A forward that runs out of memory is planned anew and run narrower: the caller notices nothing but a line in the
+        record. In the caller's phase gradients of part of the wave may be there already, which only `train_batch` can
+        take back: here it is an `AdmittedOutOfMemoryError`, learned from, so that no wave as large is planned again.
+
+        on_refusal: "skip" leaves out an item that cannot run and goes on; the iterator's `skipped` names it.
+
         Raises `WaveRefusedError` before anything of the refused item runs, `AdmissionError`, `BudgetSampleError` (a
         sample that fails is an error on every rank), `AdmittedOutOfMemoryError` (in the caller's phase: inside
         `with wave:`). After any of them, and after a break, the rank can be used again.
         """
         return self._waves(partial(self._work, items), Role.WAVE, on_refusal)
+
+    def train_batch(
+        self,
+        items: Sequence[Item],
+        loss_fn: Callable[[MicroBatch], torch.Tensor],
+        *,
+        on_refusal: OnRefusal = "raise",
+        parameters: Iterable[torch.nn.Parameter] = (),
+    ) -> BatchResult:
+        """Forward, loss and backward of `items` as waves, whatever runs out of memory on the way.
+
+            result = rank.train_batch(items, lambda wave: my_loss(wave.outputs))
+            optimizer.step()
+
+        When it returns, `.grad` holds what was there before plus each item's gradient exactly once. Where a wave runs out
+        of memory, what it had added is taken back and it is planned anew, narrower; where that cannot be told apart
+        (full gradients that it added to), the whole batch runs again. When it raises, `.grad` holds what was there before.
+
+        loss_fn: from a wave to its share of the batch's loss, a scalar; backward is run here. It is called once a try, so
+        side effects of its own (counters, metrics) may be seen for tries that did not count: take them from the result,
+        which has the waves that counted and their losses. Random numbers: a wave that is run again starts from torch's
+        random state of its first try, so dropout draws the same masks where the width is the same.
+
+        parameters: others beside the model's that backward reaches (a value head). Gradients that are there when it is
+        called are set aside until it returns, so accumulation over several calls holds two sets of gradients;
+        after `zero_grad(set_to_none=True)` it costs nothing. No optimizer may step inside `loss_fn`.
+
+        Raises as `forward_micro_batches` does, and `OutOfMemoryRefusedError` where what failed can be made no narrower.
+        """
+
+        def step(wave: MicroBatch) -> torch.Tensor:
+            loss = loss_fn(wave)
+            loss.backward()
+            return loss
+
+        return self._train(partial(self._work, items), step, on_refusal=on_refusal, parameters=parameters)
 
     def dp_rank_forward(self, items: Sequence[Item]) -> list[RequestOutputs]:
         """Run `items` forward now, in as many waves as the budget asks for; every request's outputs, in caller order.
@@ -142,6 +192,8 @@ class TrainerRank(WaveLoop):
             self._model,
             device=self.device,
             topology=self._topology,
+            identity=self._identity,
+            floors=self._floors,
             row_multiple=self._row_multiple,
             cold_transient_bytes=self._cold_transient_bytes,
             meter=self.meter,
@@ -149,18 +201,22 @@ class TrainerRank(WaveLoop):
         )
 
 
-def _environment(model: PackedModel, device: torch.device) -> dict[str, str]:
+def _environment(model: PackedModel, identity: ModelIdentity, device: torch.device) -> dict[str, str]:
     """What a profile depends on beside its signature."""
     facts = model.model_facts()
-    return environment_facts(device) | {
-        "model": facts.name,
-        "layers": str(facts.layers),
-        "hidden": str(facts.hidden),
-        "vocabulary": str(facts.vocabulary),
-        "dtype": str(facts.dtype),
-        "segment_state_bytes": str(facts.segment_state_bytes),
-        "head_chunk_rows": str(HEAD_CHUNK_ROWS),
-    }
+    return (
+        identity.facts
+        | environment_facts(device)
+        | {
+            "model": facts.name,
+            "layers": str(facts.layers),
+            "hidden": str(facts.hidden),
+            "vocabulary": str(facts.vocabulary),
+            "dtype": str(facts.dtype),
+            "segment_state_bytes": str(facts.segment_state_bytes),
+            "head_chunk_rows": str(HEAD_CHUNK_ROWS),
+        }
+    )
 
 
 def _device_of(model: nn.Module | PackedModel) -> torch.device:

@@ -102,11 +102,6 @@ class Request:
         """The tokens as one int64 row."""
         return _ints(self.tokens).reshape(-1)
 
-    @property
-    def wants_head(self) -> bool:
-        """Whether anything of it goes through the head."""
-        return self.targets is not None or self.top_k is not None or self.logits or self.entropy
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutputs:

@@ -7,6 +7,9 @@ from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, 
 from adapters.wave_loop.loop import WaveLoop
 from adapters.wave_loop.wave import WaveStats, WaveTurn
 from adapters.wave_loop.work import Work
+from pricing.neighbours import warn_of_foreign_adapters
+
+warn_of_foreign_adapters()
 
 __all__ = [
     "AdmissionError",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from adapters.wave_loop.failure import OutOfMemory
     from adapters.wave_loop.holdings import Holdings
     from adapters.wave_loop.wave import WaveStats
+    from pricing.planner.budget import Budget
     from pricing.planner.plan import WavePlan
 
 
@@ -26,12 +27,21 @@ class WaveOverError(PricingError):
 class WaveRefusedError(PricingError):
     """The next item cannot run; nothing of it ran. `plan` has rows, price, parts, budget and every rung tried.
 
-    holdings: whose memory the rest is. failures: the out-of-memory errors of this call that led here.
+    holdings: whose memory the rest is. failures: the out-of-memory errors of this call that led here. budget: what it
+    was held against, part by part.
     """
 
-    def __init__(self, plan: WavePlan, holdings: Holdings | None = None, failures: Sequence[OutOfMemory] = ()) -> None:
-        super().__init__(_refusal_text(plan, holdings, failures))
+    def __init__(
+        self,
+        plan: WavePlan,
+        holdings: Holdings | None = None,
+        failures: Sequence[OutOfMemory] = (),
+        budget: Budget | None = None,
+    ) -> None:
+        text = _refusal_text(plan, holdings, failures)
+        super().__init__(text if budget is None else f"{text}\n{budget}")
         self.plan = plan
+        self.budget = budget
         self.holdings = holdings
         self.failures = tuple(failures)
 
@@ -47,6 +57,7 @@ class OutputsRefusedError(WaveRefusedError):
             "forward_micro_batches and keep only what you need",
         )
         self.plan = plan
+        self.budget = None
         self.holdings = holdings
         self.failures = ()
         self.output_bytes = output_bytes

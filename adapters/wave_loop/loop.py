@@ -6,14 +6,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any, TypeVar
 
 import torch
 
-import pricing
 from adapters.torch_memory import BudgetSampler, Interval, Observation, PeakMeter, Role
 from adapters.torch_memory.counter import allocator_figures, figure
 from adapters.torch_memory.errors import BudgetSampleError
+from adapters.torch_memory.gradients import GradientAccount
 from adapters.torch_memory.out_of_memory import is_out_of_memory
 from adapters.wave_loop.batch_result import BatchResult, WaveOutcome, Waves
 from adapters.wave_loop.call import Call, OnRefusal, Skipped
@@ -37,8 +38,13 @@ from pricing import Law, Profile, Safety, Signature, observe, required_bytes
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
-from pricing.planner.split import SplitKey, split_key
+from pricing.planner.split import split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
+
+_log = logging.getLogger(__name__)
+
+FLOOR_IS_WRONG = "a complete reading lies under the static floor: it is no lower bound here and takes no part"
+"""Said once a signature in the log, and in the record of every wave priced without its floor."""
 
 ADMISSION_TRIES = 3
 """How often a wave is planned anew because memory shrank between planning and execution."""
@@ -48,6 +54,15 @@ OUT_OF_MEMORY_TRIES = 64
 where a wave of 1/48 of what the budget claims still runs."""
 
 _log = logging.getLogger(__name__)
+
+
+def _version() -> str:
+    """This distribution's version; "source" in a checkout that is not installed."""
+    try:
+        return metadata.version("packed-pricing")
+    except metadata.PackageNotFoundError:
+        return "source"
+
 
 Turn = TypeVar("Turn", bound=WaveTurn)
 
@@ -90,9 +105,9 @@ class WaveLoop:
         self.safety = safety
         self.recorder = Recorder() if recorder is None else recorder
         self._quorum = quorum
-        self._parameters = parameters
+        self._gradients = GradientAccount(parameters)
         self._probed: set[Signature] = set()
-        self._measured_splits: dict[SplitKey, int] = {}
+        self._named_floors: set[Signature] = set()
         self._open_waves: dict[WaveTurn, _Open] = {}
         self._calls = 0
         self._introduced = False
@@ -147,7 +162,7 @@ class WaveLoop:
         call = self._begin(make_work, on_refusal)
         with self._guard():
             copy_at_most_bytes = self.sampler.sample().total_bytes // COPY_DENOMINATOR
-        keeper = GradientKeeper([*self._parameters, *parameters], copy_at_most_bytes=copy_at_most_bytes)
+        keeper = GradientKeeper([*self._gradients.parameters, *parameters], copy_at_most_bytes=copy_at_most_bytes)
         random = RandomState(self.device)
         outcomes: list[WaveOutcome] = []
         keeper.begin(aside=True)
@@ -276,7 +291,8 @@ class WaveLoop:
         stats.closing = opened.interval.close(completed=completed)
         self.learn(stats.plan.signature, stats.closing)
         self._note_split(stats)
-        self.recorder.observed(opened.ticket, stats.closing.reading, note=str(stats.closing.refusal or ""))
+        note = str(stats.closing.refusal or (FLOOR_IS_WRONG if stats.plan.floor_is_wrong else ""))
+        self.recorder.observed(opened.ticket, stats.closing.reading, note=note)
         return None
 
     # Agreement -------------------------------------------------------------------------------------------------------
@@ -298,7 +314,7 @@ class WaveLoop:
         if introduce is not None and not self._introduced:
             introduce(
                 {
-                    "packed-pricing": pricing.__version__,
+                    "packed-pricing": _version(),
                     "torch": torch.__version__,
                     "law": self.law.name,
                     "safety": str(self.safety),
@@ -342,12 +358,12 @@ class WaveLoop:
         holdings = self.holdings(call.work)
         if call.failed is not None and plan.refusal is not None:
             raise OutOfMemoryRefusedError(plan, holdings, call.failures, call.failed)
-        raise WaveRefusedError(plan, holdings, call.failures)
+        raise WaveRefusedError(plan, holdings, call.failures, budget)
 
     def holdings(self, work: Work[Any] | None = None) -> Holdings:
         """Whose the memory in use is, as far as it is known."""
         outputs_bytes = self.meter.live_output_bytes
-        gradient_bytes = sum(value.grad.nbytes for value in self._parameters if value.grad is not None)
+        gradient_bytes = self._gradients.present_bytes
         outside_bytes = self.sampler.sample().in_use_bytes - outputs_bytes - gradient_bytes
         return Holdings(
             outputs_bytes=outputs_bytes,
@@ -359,28 +375,26 @@ class WaveLoop:
     def _note_beginning(self) -> None:
         """Keep what was in use beside outputs and gradients before the first wave."""
         if self._began_bytes is None:
-            gradient_bytes = sum(value.grad.nbytes for value in self._parameters if value.grad is not None)
+            gradient_bytes = self._gradients.present_bytes
             self._began_bytes = self.sampler.sample().in_use_bytes - self.meter.live_output_bytes - gradient_bytes
 
     def _budget(self, work: Work[Any], most_bytes: int | None = None) -> Budget:
         """A fresh sample, with what the gradients will take kept back; at most `most_bytes` are counted as available."""
         self._note_beginning()
         budget = self.sampler.budget()
-        budget = replace(budget, reserve_bytes=budget.reserve_bytes + self._unmade_gradient_bytes(work))
+        budget = replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
         if most_bytes is not None and budget.available_bytes > most_bytes:
             beyond_bytes = budget.available_bytes - most_bytes
             budget = replace(budget, reserve_bytes=budget.reserve_bytes + beyond_bytes)
         return budget
 
     def _unmade_gradient_bytes(self, work: Work[Any]) -> int:
-        """Bytes of the parameters' gradients that the next backward has to make.
+        """Bytes of the parameters' gradients that the next backward has to make and will leave.
 
         They stay until `zero_grad()`, so most waves pay nothing for them and their prices know nothing of them: the
         first wave after it pays for all.
         """
-        if not work.has_grads:
-            return 0
-        return sum(value.nbytes for value in self._parameters if value.requires_grad and value.grad is None)
+        return self._gradients.held_back_bytes() if work.has_grads else 0
 
     def _plan(self, work: Work[Any], start: int, budget: Budget) -> WavePlan:
         return plan_wave(
@@ -393,7 +407,7 @@ class WaveLoop:
             safety=self.safety,
             quorum=self._quorum,
             probed=self._probed,
-            measured_splits=self._measured_splits,
+            measured_splits=self.profiles.splits,
         )
 
     def _demand_bytes(self, plan: WavePlan) -> int:
@@ -414,6 +428,9 @@ class WaveLoop:
         work, plan = call.work, stats.plan
         if plan.verdict is Verdict.PROBE:
             self._probed.add(plan.signature)
+        if plan.floor_is_wrong and plan.signature not in self._named_floors:
+            self._named_floors.add(plan.signature)
+            _log.warning("%s (%s)", FLOOR_IS_WRONG, plan.signature.topology)
         opened = self._open(stats, role)
         with self._giving_up(opened, stats):
             with self._guard():
@@ -472,7 +489,9 @@ class WaveLoop:
         """Start the wave's measurement; a wave of no rows has none."""
         wave, random = stats.plan.wave, RandomState(self.device)
         failures_before = self._device_failures()
-        interval = self.meter.open(wave, grads=wave.workload.grads, role=role) if wave.packed_rows > 0 else None
+        interval = None
+        if wave.packed_rows > 0:
+            interval = self.meter.open(wave, grads=wave.workload.grads, role=role, gradients=self._gradients)
         return _Open(interval, None, failures_before, random)
 
     @contextmanager
@@ -527,8 +546,8 @@ class WaveLoop:
             )
             self._save()  # a run that is killed for this must not repeat it
         if stats.plan.verdict is Verdict.SPLIT:
-            key = split_key(stats.plan.children)
-            self._measured_splits[key] = max(stats.plan.available_bytes + 1, self._measured_splits.get(key, 0))
+            key = split_key(stats.plan.signature, stats.plan.children)
+            self.profiles.note_split(key, stats.plan.available_bytes + 1)
         self.recorder.out_of_memory(opened.ticket, requested_bytes=failure.requested_bytes, note=str(failure.phase))
 
     def _save(self) -> None:
@@ -544,8 +563,7 @@ class WaveLoop:
         """An identical split will cost at least what this one was seen to."""
         observed = stats.observed_bytes
         if stats.plan.verdict is Verdict.SPLIT and observed is not None:
-            key = split_key(stats.plan.children)
-            self._measured_splits[key] = max(observed, self._measured_splits.get(key, 0))
+            self.profiles.note_split(split_key(stats.plan.signature, stats.plan.children), observed)
 
     def _device_failures(self) -> int:
         """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""

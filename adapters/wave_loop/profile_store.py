@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pricing import Profile, Signature
 from pricing.formats.files import real_target
 from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles
 from pricing.kernel.errors import PricingError
+from pricing.kernel.splits import SplitKey, merge_splits
+from pricing.text import visible
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class ProfileStore(Mapping[Signature, Profile]):
         self.environment = dict(environment)
         self.refusal: str | None = None
         self._profiles: dict[Signature, Profile] = {}
+        self._splits: dict[SplitKey, int] = {}
         if self.path is not None and os.path.lexists(self.path):
             self._load(self.path)
         self.started_warm = bool(self._profiles)
@@ -49,6 +52,15 @@ class ProfileStore(Mapping[Signature, Profile]):
         """Replace what is known of `signature`, in memory."""
         self._profiles[signature] = profile
 
+    @property
+    def splits(self) -> Mapping[SplitKey, int]:
+        """Measured peaks of waves that ran as sub-forwards, in bytes."""
+        return self._splits
+
+    def note_split(self, key: SplitKey, peak_bytes: int) -> None:
+        """An identical split will cost at least what this one was seen to, in memory."""
+        self._splits = merge_splits(self._splits, {key: peak_bytes})
+
     def save(self) -> None:
         """Write the file, whole or not at all, joined with what it holds by now. What cannot be written (a full disk, a
         lock held elsewhere, something that is no file) is logged: it is no reason to stop training."""
@@ -57,13 +69,15 @@ class ProfileStore(Mapping[Signature, Profile]):
         known: dict[Signature | None, Profile] = dict(self._profiles.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            merged = merge_profiles(self.path, ProfileFile(profiles=known, environment=self.environment))
+            contents = ProfileFile(profiles=known, environment=self.environment, splits=self._splits)
+            merged = merge_profiles(self.path, contents)
         except OSError as error:
             _log.warning("the profiles could not be saved to %s: %s", ascii(str(self.path)), error.strerror or error)
             return
         if merged.aside is not None:
             _log.warning("the profiles that could not be read are kept in %s", ascii(str(merged.aside)))
         self._profiles = {key: profile for key, profile in merged.contents.profiles.items() if key is not None}
+        self._splits = dict(merged.contents.splits)
 
     def _load(self, path: Path) -> None:
         try:
@@ -78,15 +92,25 @@ class ProfileStore(Mapping[Signature, Profile]):
         )
         if differing:
             self._refuse(
-                "learned in another environment: "
-                + ", ".join(
-                    f"{name} {contents.environment.get(name, 'unknown')!r}, here {self.environment.get(name)!r}"
-                    for name in differing
-                )
+                "learned in another environment: " + _differences(contents.environment, self.environment, differing)
             )
             return
         self._profiles = {key: profile for key, profile in contents.profiles.items() if key is not None}
+        self._splits = dict(contents.splits)
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), reason)
+        _log.warning("profiles in %s are not used: %s", ascii(str(self.path)), visible(reason))
+
+
+MOST_DIFFERENCES_NAMED = 6
+
+
+def _differences(there: Mapping[str, str], here: Mapping[str, str], names: Sequence[str]) -> str:
+    """What differs, by name: `config.intermediate_size: file 32, here 4096`."""
+    named = [
+        f"{name}: file {there.get(name, 'unknown')}, here {here.get(name, 'nothing of that name')}"
+        for name in names[:MOST_DIFFERENCES_NAMED]
+    ]
+    more = len(names) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more else "")

@@ -107,11 +107,13 @@ def hugging_face_moe(device: torch.device, arguments: Namespace) -> nn.Module:
         num_hidden_layers=2 if small else arguments.layers,
         num_attention_heads=4 if small else arguments.hidden // 128,
         num_key_value_heads=2 if small else max(1, arguments.hidden // 256),
-        head_dim=8 if small else 128,
+        head_dim=8 if small else 128,  # type: ignore[call-arg]
         max_position_embeddings=1 << 17,
     )
     with device:
-        model: nn.Module = Qwen3MoeForCausalLM(config).to(torch.float32 if small else torch.bfloat16)
+        model: nn.Module = Qwen3MoeForCausalLM(config).to(
+            torch.float32 if small else torch.bfloat16  # type: ignore[arg-type]
+        )
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
     return model.train()
 

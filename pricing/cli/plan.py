@@ -96,6 +96,7 @@ def command(
         row_multiple=row_multiple,
         segment_state_bytes=segment_state_bytes,
         floor_bytes=lambda _shape, _cold: floor_bytes,
+        floor_is_certain=True,
     )
     with _Progress("reading") as reading:
         batch = Batch(read_items(requests_path, default_tokens(), reading.reached))

@@ -33,6 +33,7 @@ from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Sharing
 from pricing.kernel.requests import RecomputeMode, Signature
 from pricing.kernel.shares import Share
+from pricing.kernel.splits import SplitKey, merge_splits
 
 FORMAT: Final = "packed-pricing profile"
 SCHEMA_VERSION: Final = 1
@@ -42,10 +43,15 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFile:
-    """The contents of one file. The key None is the profile that belongs to no named signature."""
+    """The contents of one file. The key None is the profile that belongs to no named signature.
+
+    splits: measured peaks of waves that ran as sub-forwards, in bytes; a file without any is written as before there
+    were any.
+    """
 
     profiles: Mapping[Signature | None, Profile]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    splits: Mapping[SplitKey, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def select(self, signature: str | None = None) -> Profile:
         """The profile whose signature's digest begins with `signature`, or the only one there is.
@@ -105,18 +111,19 @@ def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merge
     """
     with locked(path):
         aside = refusal = None
-        profiles = dict(contents.profiles)
+        profiles, splits = dict(contents.profiles), dict(contents.splits)
         try:
             there = load_profiles(real_target(path))
             if dict(there.environment) == dict(contents.environment):
                 for signature, known in there.profiles.items():
                     ours = profiles.get(signature)
                     profiles[signature] = known if ours is None else merge(ours, known)
+                splits = merge_splits(there.splits, splits)
         except FileNotFoundError:
             pass
         except PricingError as error:
             refusal, aside = str(error), keep_aside(path)
-        merged = ProfileFile(profiles=profiles, environment=contents.environment)
+        merged = ProfileFile(profiles=profiles, environment=contents.environment, splits=splits)
         save_profiles(path, merged)
     return Merged(contents=merged, refusal=refusal, aside=aside)
 
@@ -150,6 +157,13 @@ def profiles_text(contents: ProfileFile) -> str:
             for signature, profile in entries
         ],
     }
+    if contents.splits:
+        document["splits"] = [
+            {"signature": signature_to_json(signature), "parts": [list(part) for part in parts], "peak_bytes": peak}
+            for (signature, parts), peak in sorted(
+                contents.splits.items(), key=lambda entry: (entry[0][0].key, entry[0][1])
+            )
+        ]
     document["checksum"] = checksum_of(canonical_json(document))
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
@@ -171,6 +185,11 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
             raise entry.error("signature", "stands there twice", None if signature is None else signature.digest)
         profiles[signature] = profile_from_json(entry.member("profile"))
         entry.finish()
+    splits: dict[SplitKey, int] = {}
+    for entry in fields.members("splits") if fields.has("splits") else ():
+        of, parts = signature_from_json(entry.member("signature")), entry.rows("parts", (4,))
+        splits[of, tuple(sorted((rows[0], rows[1], rows[2], rows[3]) for rows in parts))] = entry.count("peak_bytes")
+        entry.finish()
     written = fields.optional_text("checksum")
     fields.finish()
     if written is not None and written != checksum_of(fields.canonical_without("checksum")):
@@ -178,6 +197,7 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
     return ProfileFile(
         profiles=MappingProxyType(profiles),
         environment=MappingProxyType({} if environment is None else _texts_by_name(environment)),
+        splits=MappingProxyType(splits),
     )
 
 

@@ -22,6 +22,9 @@ MAX_LINE_BYTES: Final = 1 << 26
 MAX_DIGITS: Final = 4_000
 """Longest integer turned into a number, just under what Python itself refuses. Longer ones are reported unread."""
 
+MAX_NAME_SHOWN: Final = 120
+"""Longest field name, or path of names, that a message repeats."""
+
 MAX_DEPTH: Final = 64
 """Deepest nesting of objects and lists read. Our own formats stay under a dozen; Python gives up at some hundreds."""
 
@@ -48,16 +51,25 @@ class Fields:
     """One JSON object being read: typed getters that name file, line and field where a value is not what it should be.
 
     `prefix` goes before the field names of a nested object ("profile." for the members of one called profile). A getter
-    marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it.
+    marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it. Where a format is read that a
+    later build may have written, `pass_over` takes the path of each unknown field instead.
     """
 
-    __slots__ = ("_file", "_known", "_line", "_prefix", "_values")
+    __slots__ = ("_file", "_known", "_line", "_pass_over", "_prefix", "_values")
 
-    def __init__(self, values: Mapping[str, object], file: str, line: int | None = None, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        file: str,
+        line: int | None = None,
+        prefix: str = "",
+        pass_over: Callable[[str], None] | None = None,
+    ) -> None:
         self._values = values
         self._file = file
         self._line = line
         self._prefix = prefix
+        self._pass_over = pass_over
         self._known: set[str] = set()
 
     @property
@@ -83,11 +95,14 @@ class Fields:
     def error(self, field: str | None, reason: str, value: object = None) -> FileFormatError:
         """The error that blames `field` (None: the whole object) of this object."""
         named = self._prefix.rstrip(".") or None if field is None else self._prefix + field
-        return FileFormatError(self._file, reason, line=self._line, field=named, value=value)
+        return FileFormatError(self._file, reason, line=self._line, field=_short(named), value=value)
 
     def finish(self) -> None:
         """Refuse fields that no getter asked for: a misspelt optional field must not read as its default."""
-        if self.unknown:
+        if self._pass_over is not None:
+            for name in self.unknown:
+                self._pass_over(f"{self._prefix}{name[:80]}")
+        elif self.unknown:
             raise self.error(self.unknown[0], "is not a field of this format", self._values[self.unknown[0]])
 
     def has(self, field: str) -> bool:
@@ -132,6 +147,8 @@ class Fields:
     def choice(self, field: str, parse: Callable[[str], _T], default: object = _REQUIRED) -> _T:
         """A text that `parse` understands; its `PricingError` is retold with file, line and field."""
         text = self.text(field, default)
+        if len(text) > MAX_NAME_SHOWN:
+            raise self.error(field, f"is none of the names known here: {len(text)} characters", text)
         try:
             return parse(text)
         except PricingError as error:
@@ -231,7 +248,7 @@ class Fields:
     def _nested(self, value: object, name: str) -> Fields:
         if not isinstance(value, dict):
             raise self.error(name, "must be an object", value)
-        return Fields(value, self._file, self._line, f"{self._prefix}{name}.")
+        return Fields(value, self._file, self._line, f"{self._prefix}{name}.", self._pass_over)
 
 
 def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
@@ -242,7 +259,7 @@ def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
     """
 
     def refuse(reason: str, field: str | None = None, value: object = None) -> NoReturn:
-        raise FileFormatError(file, reason, line=line, field=field, value=value)
+        raise FileFormatError(file, reason, line=line, field=_short(field), value=value)
 
     def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
         values = dict(pairs)
@@ -318,6 +335,11 @@ def canonical_json(value: object) -> str:
     """Text that is equal for equal values on every machine: sorted keys, no spaces, ASCII. A float is a TypeError."""
     _refuse_floats(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _short(name: str | None) -> str | None:
+    """A field's name as it may stand in a message: a damaged file can hold one of any length."""
+    return name if name is None or len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..."
 
 
 def _whole_number(text: str) -> int | _Unreadable:

@@ -20,4 +20,4 @@ def find_law(name: str) -> Law:
     try:
         return LAWS[name]
     except (KeyError, TypeError):
-        raise UnknownLawError(f"unknown law {name!r}; known: {', '.join(LAWS)}") from None
+        raise UnknownLawError(f"unknown law {str(name)[:80]!r}; known: {', '.join(LAWS)}") from None

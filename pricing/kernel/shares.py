@@ -110,13 +110,21 @@ def class_scale(size_class: int) -> tuple[int, int]:
 
 def scaled_up(rows: int, size_class: int) -> int:
     """c * rows, rounded up: what a wave to be priced counts for."""
-    numerator, denominator = class_scale(size_class)
-    return ceil_div(rows * numerator, denominator)
+    return times_up(rows, *class_scale(size_class))
 
 
 def scaled_down(rows: int, size_class: int) -> int:
     """c * rows, rounded down: what a wave that was read counts for."""
-    numerator, denominator = class_scale(size_class)
+    return times_down(rows, *class_scale(size_class))
+
+
+def times_up(rows: int, numerator: int, denominator: int) -> int:
+    """Rows times a fraction, rounded up."""
+    return ceil_div(rows * numerator, denominator)
+
+
+def times_down(rows: int, numerator: int, denominator: int) -> int:
+    """Rows times a fraction, rounded down."""
     return rows * numerator // denominator
 
 

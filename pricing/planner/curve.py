@@ -8,10 +8,10 @@ costs O(new segments), and a whole curve O(requests + segments).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pricing.kernel.quantities import SHORT_REQUEST_ROWS, ceil_div
+from pricing.kernel.quantities import MAX_QUANTITY, SHORT_REQUEST_ROWS, ceil_div
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
 from pricing.kernel.shares import ONE_KIND, KindRows, Share, shares_of
 from pricing.planner.batch import INACTIVE_GROUP, Batch
@@ -24,7 +24,7 @@ class WaveShape:
 
     packed_rows: token rows, each group rounded up to its row multiple. shared_rows: the same before rounding (the
     minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum). kinds: the
-    rows of each kind where there are several.
+    rows of each kind where there are several. grad_rows: packed rows of gradient groups (None: nobody counted).
     """
 
     packed_rows: int
@@ -35,6 +35,14 @@ class WaveShape:
     segments: int
     output_bytes: int
     kinds: KindRows = ONE_KIND
+    grad_rows: int | None = None
+
+    @property
+    def rows_with_gradients(self) -> int:
+        """Packed rows of gradient groups; all of them where nobody counted and there is a segment with gradients."""
+        if self.grad_rows is None:
+            return self.packed_rows if self.grad_segments else 0
+        return min(self.grad_rows, self.packed_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +56,11 @@ class Regime:
     groups: tuple[int, ...]
     mixes: tuple[str, ...]
     has_short_request: bool
-    shares: tuple[Share, ...] = ()
+    kinds: KindRows = ONE_KIND
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        return () if self.kinds is ONE_KIND else shares_of(self.kinds)
 
 
 class Gathering:
@@ -65,6 +77,7 @@ class Gathering:
         self.shared_rows = 0
         self.unshared_rows = 0
         self.logical_rows = 0
+        self.grad_rows = 0
         self.grad_segments = 0
         self.segments = 0
         self.output_bytes = 0
@@ -87,8 +100,12 @@ class Gathering:
             self.grad_segments += segments
         self.output_bytes += batch.output_bytes[request]
         asked = group, batch.mixes[request]
-        self._asked_rows[asked] = self._asked_rows.get(asked, 0) + length
-        self.mixes.add(batch.mixes[request])
+        known = self._asked_rows.get(asked)
+        if known is None:
+            self._asked_rows[asked] = length
+            self.mixes.add(asked[1])
+        else:
+            self._asked_rows[asked] = known + length
         single = batch.single_target_rows[request]
         if single is not None:
             shortest = self.shortest_single_target_rows
@@ -113,7 +130,7 @@ class Gathering:
         held = self._group_rows.get(group)
         if held is None:
             held = self._group_rows[group] = [0, 0]
-        multiple = self._multiple
+        multiple, before = self._multiple, self.packed_rows
         if multiple == 1:
             self.packed_rows += rows
             self.unshared_rows += length
@@ -121,6 +138,8 @@ class Gathering:
             shared, unshared = held
             self.packed_rows += multiple * (ceil_div(shared + rows, multiple) - ceil_div(shared, multiple))
             self.unshared_rows += multiple * (ceil_div(unshared + length, multiple) - ceil_div(unshared, multiple))
+        if self._batch.groups[group].grads:
+            self.grad_rows += self.packed_rows - before
         held[0] += rows
         held[1] += length
 
@@ -160,8 +179,8 @@ class Gathering:
         for group, (rows, _) in self._group_rows.items():
             kind = self._batch.groups[group].kind
             packed[kind] = packed.get(kind, 0) + ceil_div(rows, self._multiple) * self._multiple
-        for (group, mix), rows in self._asked_rows.items():
-            kind = f"{mix}, {self._batch.groups[group].kind}"
+        for asked, rows in self._asked_rows.items():
+            kind = self._batch.kind_of(*asked)
             logical[kind] = logical.get(kind, 0) + rows
         return KindRows.of(packed.items(), logical.items())
 
@@ -176,6 +195,7 @@ class Gathering:
             segments=self.segments,
             output_bytes=self.output_bytes,
             kinds=self.kind_rows(),
+            grad_rows=self.grad_rows,
         )
 
 
@@ -194,21 +214,37 @@ class Curve:
         self._batch = batch
         self._start = start
         self._gathering = Gathering(batch, row_multiple)
-        self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._columns: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kinds: list[KindRows] = []
         self._shortest: list[int | None] = []
         self._regimes: list[Regime] = []
-        self._seen: Hashable = None
+        self._seen = (-1, -1, False)
+        self._limit = len(batch) - start
+        self._last_shares: tuple[Share, ...] | None = None
 
     @property
     def limit(self) -> int:
-        """The widest wave: every item from `start` on."""
+        """The widest wave that there can be: every item from `start` on, or as many as have countable rows and bytes.
+
+        Sums beyond 2**63 - 1 are found as the curve grows: `reaches` tells.
+        """
+        return self._limit
+
+    @property
+    def items_left(self) -> int:
+        """Items from `start` on."""
         return len(self._batch) - self._start
+
+    def reaches(self, width: int) -> bool:
+        """Whether there is a wave of `width` items."""
+        if width <= self._limit:
+            self._extend(width)
+        return width <= self._limit
 
     def shape(self, width: int) -> WaveShape:
         """The shape of the first `width` items (1 to `limit`)."""
         self._extend(width)
-        packed, shared, unshared, logical, grad_segments, segments, output = self._columns[width - 1]
+        packed, shared, unshared, logical, grad_segments, segments, output, grad_rows = self._columns[width - 1]
         return WaveShape(
             packed_rows=packed,
             shared_rows=shared,
@@ -218,6 +254,7 @@ class Curve:
             segments=segments,
             output_bytes=output,
             kinds=self._kinds[width - 1],
+            grad_rows=grad_rows,
         )
 
     def regime(self, width: int) -> Regime:
@@ -226,8 +263,9 @@ class Curve:
         return self._regimes[self._regime_index(width)]
 
     def last_width_of_regime(self, width: int, at_most: int) -> int:
-        """The last width of `width`'s regime that is at most `at_most`, which is at most `limit`."""
+        """The last width of `width`'s regime that is at most `at_most`."""
         self._extend(at_most)
+        at_most = min(at_most, self._limit)
         following = self._regime_index(width) + 1
         if following == len(self._regimes):
             return at_most
@@ -262,11 +300,16 @@ class Curve:
 
     def _extend(self, width: int) -> None:
         assert 1 <= width <= self.limit, (width, self.limit)
-        gathering = self._gathering
+        gathering, first_request, add = self._gathering, self._batch.first_request, self._gathering.add
+        note_column, note_kinds, note_shortest = self._columns.append, self._kinds.append, self._shortest.append
         for joined in range(len(self._columns) + 1, width + 1):
-            for request in self._batch.item_requests(self._start + joined - 1, 1):
-                gathering.add(request)
-            self._columns.append(
+            item = self._start + joined - 1
+            for request in range(first_request[item], first_request[item + 1]):
+                add(request)
+            if joined > 1 and max(gathering.unshared_rows, gathering.output_bytes) > MAX_QUANTITY:
+                self._limit = joined - 1  # the narrowest wave is not cut off: its own error names the quantity
+                return
+            note_column(
                 (
                     gathering.packed_rows,
                     gathering.shared_rows,
@@ -275,26 +318,34 @@ class Curve:
                     gathering.grad_segments,
                     gathering.segments,
                     gathering.output_bytes,
+                    gathering.grad_rows,
                 )
             )
-            self._kinds.append(gathering.kind_rows())
-            self._shortest.append(gathering.shortest_single_target_rows)
+            note_kinds(gathering.kind_rows())
+            note_shortest(gathering.shortest_single_target_rows)
             self._note_regime(joined)
 
     def _note_regime(self, width: int) -> None:
         """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change. Shares go
-        up and down."""
-        gathering = self._gathering
-        shares = shares_of(self._kinds[width - 1])
-        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request, shares)
-        if seen != self._seen:
-            self._seen = seen
-            self._regimes.append(
-                Regime(
-                    first_width=width,
-                    groups=gathering.groups,
-                    mixes=tuple(sorted(gathering.mixes)),
-                    has_short_request=gathering.has_short_request,
-                    shares=shares,
-                )
+        up and down; they are looked at only where nothing else tells, for there are as many as mixes."""
+        gathering, kinds = self._gathering, self._kinds[width - 1]
+        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
+        if seen == self._seen and (kinds is ONE_KIND or shares_of(kinds) == self._shares_seen()):
+            return
+        self._seen = seen
+        self._last_shares = None
+        self._regimes.append(
+            Regime(
+                first_width=width,
+                groups=gathering.groups,
+                mixes=tuple(sorted(gathering.mixes)),
+                has_short_request=gathering.has_short_request,
+                kinds=kinds,
             )
+        )
+
+    def _shares_seen(self) -> tuple[Share, ...]:
+        """The shares of the regime noted last."""
+        if self._last_shares is None:
+            self._last_shares = self._regimes[-1].shares
+        return self._last_shares

@@ -16,15 +16,16 @@ from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety, require_integer
 from pricing.kernel.requests import Signature, Workload
 from pricing.kernel.shares import Share, kinds_of
+from pricing.kernel.splits import SplitKey
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
 from pricing.planner.curve import Curve, WaveShape
 from pricing.planner.quorum import UNBOUNDED_WIDTH
-from pricing.planner.refusal import Refusal
+from pricing.planner.refusal import Asked, Refusal
 from pricing.planner.rules import Verdict, is_feasible, is_learned, is_trusted, is_young, may_probe, verdict_of
 from pricing.planner.setting import Setting
-from pricing.planner.split import Ladder, RungTried, SplitKey
+from pricing.planner.split import Ladder, RungTried
 from pricing.planner.wave_plan import ProbeTest, WavePlan, WidthTried
 from pricing.planner.width_search import widest_feasible
 
@@ -48,12 +49,14 @@ class _Known:
 
     shares: those of the waves the profile was learned from. They are the signature's own, or, while nothing was
     learned of these, those of a **relative**: the same kinds in other proportions (`pricing.kernel.shares`).
+    floors: False where a complete reading showed that the floor is none.
     """
 
     signature: Signature
     profile: Profile
     learned: bool
     shares: tuple[Share, ...]
+    floors: bool
 
 
 class Judge:
@@ -86,12 +89,13 @@ class Judge:
         self._measured_splits = measured_splits
         self._curve = Curve(batch, start, setting.row_multiple)
         self._regimes: dict[int, _Known] = {}
+        self._relatives_by_signature: dict[Signature, tuple[tuple[Share, ...], Profile]] = {}
         self._tried: dict[int, WidthTried] = {}
 
     def proposed_width(self) -> int:
         """The widest feasible wave; `UNBOUNDED_WIDTH` where that is everything left."""
         width = widest_feasible(self._curve, lambda width: self._try(width).fits)
-        return UNBOUNDED_WIDTH if width == self._curve.limit else width
+        return UNBOUNDED_WIDTH if width == self._curve.items_left else width
 
     def wide(self, agreed: int) -> WavePlan:
         """The wave of the agreed width, or what is left."""
@@ -116,9 +120,20 @@ class Judge:
         if plan.verdict is Verdict.SPLIT:
             return replace(plan, children=rungs[-1].children, subforwards=rungs[-1].subforwards)
         if plan.verdict is Verdict.REFUSE:
-            refusal = Refusal.of(plan.wave, plan.price, plan.profile, self._law, self._available_bytes, rungs)
+            refusal = Refusal.of(
+                plan.wave, plan.price, plan.profile, self._law, self._available_bytes, rungs, self._asked(plan)
+            )
             return replace(plan, refusal=refusal)
         return plan
+
+    def _asked(self, plan: WavePlan) -> Asked:
+        return Asked(
+            shared_rows=plan.shape.shared_rows,
+            row_multiple=plan.row_multiple,
+            topology=plan.signature.topology,
+            padded_tail_rows=sum(self._batch.requests[request].padded_tail_rows for request in plan.requests),
+            floor_parts=plan.floor_parts,
+        )
 
     def _verdict(self, tried: WidthTried, rungs: tuple[RungTried, ...], probe: ProbeTest | None) -> Verdict:
         return verdict_of(
@@ -170,9 +185,12 @@ class Judge:
             signature = self._curve.signature(width, self._setting.recompute, self._setting.topology)
             shares, profile = signature.shares, profile_of(self._profiles, signature)
             if profile.is_empty and shares:
-                shares, profile = self._relative(found.first_width, signature)
+                if signature not in self._relatives_by_signature:  # one a signature, also where it comes back
+                    self._relatives_by_signature[signature] = self._relative(found.first_width, signature)
+                shares, profile = self._relatives_by_signature[signature]
             learned = is_learned(profile, active_groups=signature.group_count)
-            regime = _Known(signature=signature, profile=profile, learned=learned, shares=shares)
+            floors = not self._setting.floor_is_contradicted(signature, profile)
+            regime = _Known(signature=signature, profile=profile, learned=learned, shares=shares, floors=floors)
             self._regimes[found.first_width] = regime
         return regime
 
@@ -199,15 +217,17 @@ class Judge:
                 yield known, profile
 
     def _wave(self, width: int, *, cold: bool) -> Wave:
-        return self._wave_by(width, self._regime(width).shares, cold=cold)
+        regime = self._regime(width)
+        return self._wave_by(width, regime.shares, cold=cold, floors=regime.floors)
 
-    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool) -> Wave:
+    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool, floors: bool = True) -> Wave:
         return self._setting.wave(
             self._curve.shape(width),
             self._batch.item_requests(self._start, width),
             self._curve.workload(width, self._setting.recompute),
             cold=cold,
             shares=shares,
+            floors=floors,
         )
 
     def _ladder(self) -> Ladder:
@@ -221,7 +241,9 @@ class Judge:
             safety=self._safety,
             available_bytes=self._available_bytes,
             measured_splits=self._measured_splits,
+            signature=self._regime(1).signature,
             shares=self._regime(1).shares,
+            floors=self._regime(1).floors,
         )
 
     def _plan(self, width: int, verdict: Verdict, agreed: int) -> WavePlan:
@@ -241,9 +263,14 @@ class Judge:
             available_bytes=self._available_bytes,
             row_multiple=self._setting.row_multiple,
             agreed_width=agreed,
+            floor_is_wrong=not regime.floors,
+            floor_parts=self._floor_parts(width, regime) if tried.wave.floor_bytes else (),
             tried=tuple(self._tried.values()),
             consulted=tuple(dict.fromkeys((known.signature, known.profile) for known in self._regimes.values())),
         )
+
+    def _floor_parts(self, width: int, regime: _Known) -> tuple[tuple[str, int], ...]:
+        return self._setting.floor_parts(self._curve.shape(width), regime.profile.is_empty)
 
     def _empty(self, agreed: int) -> WavePlan:
         setting = self._setting

@@ -45,6 +45,7 @@ from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 from pricing.kernel.requests import Signature
+from pricing.kernel.splits import SplitKey
 from pricing.planner.agreement import agree
 from pricing.planner.batch import Batch, BatchError, GroupKey, Item, PlanRequest
 from pricing.planner.curve import WaveShape
@@ -53,7 +54,7 @@ from pricing.planner.quorum import SINGLE_PROCESS, Quorum
 from pricing.planner.refusal import Refusal
 from pricing.planner.rules import Verdict
 from pricing.planner.setting import Setting
-from pricing.planner.split import RungTried, SplitChild, SplitKey
+from pricing.planner.split import RungTried, SplitChild
 from pricing.planner.wave_plan import BatchPlan, ProbeTest, WavePlan, WidthTried
 
 __all__ = [

@@ -16,6 +16,22 @@ from pricing.text import gib_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked for, before it became the rows that were priced.
+
+    shared_rows: token rows at full sharing. row_multiple, topology: what rounded them up. padded_tail_rows: of the
+    logical rows, those at the ends of requests that are padding. floor_parts: what the static floor consists of, by
+    name, in bytes.
+    """
+
+    shared_rows: int
+    row_multiple: int
+    topology: str
+    padded_tail_rows: int = 0
+    floor_parts: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why the next item cannot run, before anything ran. `str()` is the whole explanation.
 
@@ -30,6 +46,7 @@ class Refusal:
     shortfall_bytes: int
     rows_that_fit: int
     rungs: tuple[RungTried, ...]
+    asked: Asked | None = None
 
     @classmethod
     def of(
@@ -40,6 +57,7 @@ class Refusal:
         law: Law,
         available_bytes: int,
         rungs: Sequence[RungTried],
+        asked: Asked | None = None,
     ) -> Refusal:
         return cls(
             wave=wave,
@@ -48,10 +66,11 @@ class Refusal:
             shortfall_bytes=max(0, priced.required_bytes - available_bytes),
             rows_that_fit=_rows_that_fit(wave, profile, law, priced, available_bytes),
             rungs=tuple(rungs),
+            asked=asked,
         )
 
     def __str__(self) -> str:
-        return "\n".join([self._asked(), *self._parts(), *self._tried(), self._remedy()])
+        return "\n".join([self._asked(), *self._rounded(), *self._parts(), *self._tried(), self._remedy()])
 
     def _asked(self) -> str:
         wave = self.wave
@@ -60,6 +79,31 @@ class Refusal:
             f"segments {wave.grad_segments:,}): "
             f"needs {gib_text(self.price.required_bytes)} of {gib_text(self.available_bytes)}"
         )
+
+    def _rounded(self) -> list[str]:
+        """Where the priced rows are others than the requests' own."""
+        asked, lines = self.asked, []
+        if asked is None:
+            return []
+        priced = self.wave.packed_rows
+        if asked.row_multiple > 1 and priced != asked.shared_rows:
+            lines.append(
+                f"  {priced:,} rows of {asked.shared_rows:,}: each group is rounded up to a multiple of "
+                f"{asked.row_multiple:,} (topology {asked.topology or 'not named'})"
+            )
+        elif priced != asked.shared_rows:
+            lines.append(
+                f"  {priced:,} rows of {asked.shared_rows:,}: as many as hold its kinds in the proportions that were "
+                f"learned, or the busiest rank's (topology {asked.topology or 'not named'})"
+            )
+        if asked.padded_tail_rows:
+            logical = self.wave.logical_rows
+            lines.append(
+                f"  {asked.padded_tail_rows:,} of the {logical:,} logical rows are padding at the ends of requests: "
+                f"without them {logical - asked.padded_tail_rows:,} would be left, "
+                f"and what rows cost shrinks in proportion"
+            )
+        return lines
 
     def _parts(self) -> list[str]:
         priced = self.price
@@ -75,6 +119,8 @@ class Refusal:
             ("floor", priced.floor_bytes),
         )
         parts += [f"  {name}: {gib_text(size)}" for name, size in charges if size]
+        if self.asked is not None and priced.floor_bytes:
+            parts += [f"    of the floor, {name}: {gib_text(size)}" for name, size in self.asked.floor_parts if size]
         return parts
 
     def _tried(self) -> list[str]:

@@ -37,13 +37,14 @@ def is_learned(profile: Profile, *, active_groups: int) -> bool:
 
 
 def is_trusted(packed_rows: int, profile: Profile, *, learned: bool) -> bool:
-    """Whether a wave of `packed_rows` is within trust growth: at most 8 times the most rows ever seen."""
-    return not learned or packed_rows == 0 or packed_rows <= TRUST_GROWTH * profile.largest_packed_rows
+    """Whether a wave of `packed_rows` is within trust growth: at most 8 times the most rows ever seen. Where nothing
+    was learned nothing is, but a wave without rows."""
+    return packed_rows == 0 or (learned and packed_rows <= TRUST_GROWTH * profile.largest_packed_rows)
 
 
 def is_feasible(width: int, *, required_bytes: int, available_bytes: int, learned: bool, trusted: bool) -> bool:
     """Whether a wave of `width` items may run whole. Where nothing was learned only the narrowest may: a cold start."""
-    return fits(required_bytes, available_bytes) and trusted and (learned or width == 1)
+    return fits(required_bytes, available_bytes) and (trusted if learned else width == 1)
 
 
 def is_young(profile: Profile, *, learned: bool, over_budget: bool) -> bool:

@@ -19,16 +19,14 @@ from pricing.kernel.law import Law
 from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, Safety, ceil_div, with_safety
-from pricing.kernel.requests import Workload
+from pricing.kernel.requests import Signature, Workload
 from pricing.kernel.shares import Share
+from pricing.kernel.splits import SplitKey, split_key_of
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
 from pricing.planner.curve import Gathering, WaveShape, gather
 from pricing.planner.setting import Setting
-
-SplitKey = tuple[tuple[int, int, int, int], ...]
-"""What makes two splits identical: (packed rows, logical rows, segments, output bytes) of each child, in order."""
 
 DENSE_RUNGS: Final = 16
 """Rungs up to here are all tried; beyond, each next one has an eighth more children."""
@@ -83,7 +81,9 @@ class Ladder:
     safety: Safety
     available_bytes: int
     measured_splits: Mapping[SplitKey, int]
+    signature: Signature
     shares: tuple[Share, ...] = ()
+    floors: bool = True
 
     def climb(self) -> list[RungTried]:
         """Rungs in order up to the first that fits; the last one does not fit if none does."""
@@ -105,7 +105,7 @@ class Ladder:
             ordered = self.batch.depth_first(self.requests)
             parts = cut(self.batch, ordered, subforwards, self.setting.row_multiple)
             children = tuple(self.child(part) for part in parts)
-            measured = self.measured_splits.get(split_key(children))
+            measured = self.measured_splits.get(split_key(self.signature, children))
             cost = split_cost_bytes(children, measured)
         return RungTried(
             subforwards=subforwards,
@@ -132,7 +132,9 @@ class Ladder:
     def wave(self, shape: WaveShape, requests: Sequence[int]) -> Wave:
         """The wave of a child. Its kinds are mixed otherwise than the whole's: it counts for the rows of a wave of the
         whole's proportions that holds as many of each kind, when it is priced and when it is read."""
-        wave = self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares)
+        wave = self.setting.wave(
+            shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares, floors=self.floors
+        )
         return replace(wave, evidence=None)
 
 
@@ -167,10 +169,9 @@ def rung_cost_bytes(children: Sequence[PricedChild]) -> int:
     return retained + max(child.required_bytes - child.retained_bytes for child in children)
 
 
-def split_key(children: Sequence[SplitChild]) -> SplitKey:
+def split_key(signature: Signature, children: Sequence[SplitChild]) -> SplitKey:
     """Identity of a split, for its measured peak."""
-    waves = [child.wave for child in children]
-    return tuple((wave.packed_rows, wave.logical_rows, wave.grad_segments, wave.output_bytes) for wave in waves)
+    return split_key_of(signature, (child.wave for child in children))
 
 
 def cut(batch: Batch, ordered: Sequence[int], parts: int, row_multiple: int = 1) -> list[list[int]]:

@@ -24,7 +24,7 @@ class WidthTried:
     """One width that the search asked about, with its own figures in bytes.
 
     learned: whether anything was learned of its signature (true also where there is nothing to run). trusted: whether
-    its packed rows are within trust growth. fits: feasible, all three together.
+    its packed rows are within trust growth of what was (never where nothing was). fits: feasible.
     """
 
     width: int
@@ -55,6 +55,8 @@ class WavePlan:
     every rank runs all it has left. tried, consulted: widths in the order they were asked about, and the profile of
     each signature among them. subforwards: the largest number of sub-forwards of any rank, 1 unless a rank splits.
     refused_elsewhere: this rank could have run, another cannot. probe: where the narrowest wave does not fit whole.
+    floor_is_wrong: a complete reading lay under the static floor, which therefore took no part.
+    floor_parts: what the static floor F consists of, by name, in bytes: of a `cold` price, what bound it.
     """
 
     start: int
@@ -77,6 +79,8 @@ class WavePlan:
     refusal: Refusal | None = None
     refused_elsewhere: bool = False
     probe: ProbeTest | None = None
+    floor_is_wrong: bool = False
+    floor_parts: tuple[tuple[str, int], ...] = ()
 
     @property
     def runs(self) -> bool:

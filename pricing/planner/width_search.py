@@ -20,7 +20,7 @@ def widest_feasible(curve: Curve, feasible: Callable[[int], bool]) -> int:
     answer = 0
     while answer < curve.limit:
         first = answer + 1
-        if not feasible(first):
+        if not curve.reaches(first) or not feasible(first):
             return answer
         answer, step = first, 1
         while True:

@@ -29,7 +29,7 @@ from pricing.formats.profile_file import profile_from_json, profile_to_json
 from pricing.formats.strict_json import Fields
 from pricing.kernel.law import Term
 from pricing.kernel.price import Price
-from pricing.kernel.profile import Profile, observe_all
+from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import RecomputeMode, Workload
@@ -92,7 +92,7 @@ class IdentityFacts:
 
 
 def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
-    """A profile, read by the profile file's own reader after what that would refuse as unknown was put aside."""
+    """A profile, read by the profile file's own reader, which here passes over what it does not know."""
     if not isinstance(data, dict):
         raise RecordFieldError(where, "must be an object")
     for name in _PROFILE_FIELDS_NEEDED:
@@ -101,30 +101,9 @@ def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
     if not any(name.startswith("warm_") for name in data):
         findings.remarks.append(f"{where} has no warm fields: priced as before there were any")
         data = {name: value for name, value in data.items() if name != "frontier"}  # which came after them
-    known = _known_part(data, profile_to_json(_FULL_PROFILE), findings, where)
-    assert isinstance(known, dict), "the known part of an object is an object"
-    return profile_from_json(Fields(known, "record", prefix=f"{where}."))
+    return profile_from_json(Fields(data, "record", prefix=f"{where}.", pass_over=findings.add_unknown))
 
 
-def _known_part(data: object, example: object, findings: Findings, where: str) -> object:
-    """`data` without the fields that `example`, which has every field there is, does not have."""
-    if isinstance(data, dict) and isinstance(example, dict):
-        for name in data.keys() - example.keys():
-            findings.add_unknown(f"{where}.{name[:80]}")
-        return {
-            name: _known_part(value, example[name], findings, f"{where}.{name}")
-            for name, value in data.items()
-            if name in example
-        }
-    if isinstance(data, list) and isinstance(example, list) and example:
-        return [_known_part(item, example[0], findings, f"{where}[{at}]") for at, item in enumerate(data)]
-    return data
-
-
-_EXAMPLE_READING: Final = Reading(
-    packed_rows=1, logical_rows=1, grad_segments=1, output_bytes=0, peak_delta_bytes=1, retained_bytes=1
-)
-_FULL_PROFILE: Final = observe_all(Profile(), [_EXAMPLE_READING] * 3)
 _PROFILE_FIELDS_NEEDED: Final = ("peak_bytes_per_row", "largest_packed_rows", "sharing")
 _PROFILE_SCHEMA: Final = {
     "type": "object",
@@ -227,6 +206,8 @@ class BudgetFacts:
     reserve_bytes: Count
     reusable_cache_bytes: Count
     available_bytes: Signed
+    reservable_bytes: Signed | None = None
+    held_back_bytes: Count = 0
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
@@ -235,6 +216,8 @@ class BudgetFacts:
             reserve_bytes=budget.reserve_bytes,
             reusable_cache_bytes=budget.reusable_cache_bytes,
             available_bytes=budget.available_bytes,
+            reservable_bytes=budget.reservable_bytes,
+            held_back_bytes=budget.held_back_bytes,
         )
 
     @property
@@ -243,6 +226,8 @@ class BudgetFacts:
             free_bytes=self.free_bytes,
             reserve_bytes=self.reserve_bytes,
             reusable_cache_bytes=self.reusable_cache_bytes,
+            reservable_bytes=self.reservable_bytes,
+            held_back_bytes=self.held_back_bytes,
         )
 
 

@@ -196,6 +196,7 @@ def naive_width(
     """The largest width all of whose smaller widths are feasible: one width after the other."""
     width = 0
     regime: object = None
+    relatives: dict[Signature, Signature | None] = {}
     relative: Signature | None = None
     while start + width < len(batch):
         requests = [batch.requests[at] for at in batch.item_requests(start, width + 1)]
@@ -203,7 +204,11 @@ def naive_width(
         here = signature, naive_wave(requests, setting).workload.has_short_request
         if here != regime:
             regime = here
-            relative = naive_relative(requests, profiles, available_bytes, setting, law, narrowest=width == 0)
+            if signature not in relatives:
+                relatives[signature] = naive_relative(
+                    requests, profiles, available_bytes, setting, law, narrowest=width == 0
+                )
+            relative = relatives[signature]
         if not naive_feasible(
             requests, profiles, available_bytes, setting, law, narrowest=width == 0, relative=relative
         ):

@@ -55,6 +55,7 @@ def ladder_of(batch: Batch, profile: Profile, setting: Setting, law: Law, budget
         safety=DEFAULT_SAFETY,
         available_bytes=budget,
         measured_splits={},
+        signature=only_signature(batch, Setting()),
     )
 
 
@@ -213,7 +214,9 @@ def test_an_identical_split_costs_at_least_its_measured_peak() -> None:
     arguments = {"profiles": {signature: learned(rows=2_000, bytes_per_row=90_000)}, "available_bytes": 160_000_000}
     plan = plan_wave(batch, **arguments)  # type: ignore[arg-type]
     assert plan.verdict is Verdict.SPLIT and plan.rungs[-1].measured_bytes is None
-    measured = {split_key(plan.children): 160_000_001}
+    measured = {split_key(signature, plan.children[::-1]): 160_000_001}  # in any order of the parts
+    elsewhere = {split_key(replace(signature, recompute=NO_RECOMPUTE), plan.children): 160_000_001}
+    assert plan_wave(batch, measured_splits=elsewhere, **arguments) == plan  # type: ignore[arg-type]
     again = plan_wave(batch, measured_splits=measured, **arguments)  # type: ignore[arg-type]
     held = again.rungs[len(plan.rungs) - 1]
     assert (held.measured_bytes, held.cost_bytes, held.fits) == (160_000_001, 160_000_001, False)

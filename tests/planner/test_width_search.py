@@ -126,10 +126,10 @@ def test_every_tried_width_replays_from_its_own_record(
     for tried in plan.tried:
         profile = consulted[tried.signature]
         assert tried.required_bytes == required_bytes(tried.wave, profile, law)
-        trusted = profile.is_empty or tried.wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows
+        trusted = not profile.is_empty and tried.wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows
         learned_of = not profile.is_empty or tried.signature.group_count == 0
         assert (tried.trusted, tried.learned) == (trusted, learned_of) or tried.wave.packed_rows == 0
-        feasible = fits(tried.required_bytes, budget) and tried.trusted and (tried.learned or tried.width == 1)
+        feasible = fits(tried.required_bytes, budget) and (tried.trusted if tried.learned else tried.width == 1)
         assert tried.fits == feasible
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adapters.trainer_rank import attention, hugging_face
-from adapters.trainer_rank.attention import FULL_REACH, Reach
+from adapters.trainer_rank.attention import FULL_REACH, Reach, ancestry_mask
 from adapters.trainer_rank.binding import SKIP_THE_CHECK, bind_model
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.hugging_face import HuggingFaceDecoder
@@ -36,7 +36,7 @@ def built(name: str, **changes: Any) -> Any:
 
 def reaches(changed: Callable[[Reach], Reach]) -> Callable[[Patch], None]:
     """A kernel that masks by another reach than it was asked for."""
-    right = hugging_face.ancestry_mask
+    right = ancestry_mask
     return lambda patch: patch.setattr(hugging_face, "ancestry_mask", lambda rows, reach: right(rows, changed(reach)))
 
 

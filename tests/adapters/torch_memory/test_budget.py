@@ -119,3 +119,51 @@ def test_a_simulated_device_follows_live_bytes(meter: PeakMeter) -> None:
     assert not sampler.admit(57_001).runs
     del held
     assert sampler.admit(97_000).runs
+
+
+def test_a_process_may_take_less_than_is_free() -> None:
+    """A per-process fraction of a half: 38 GiB are free, 0.47 can be had."""
+    gib = 1 << 30
+    total, in_use = 7_915 * gib // 100, 3_910 * gib // 100
+    sample = MemorySample(
+        free_bytes=3_809 * gib // 100,
+        total_bytes=total,
+        in_use_bytes=in_use,
+        reserved_bytes=in_use,
+        inactive_split_bytes=0,
+        reservable_bytes=total // 2 - in_use,
+    )
+    assert 0.46 * gib < sample.budget.available_bytes < 0.48 * gib
+
+
+class PinnedMemory:
+    """A device whose idle pages do not all come back, and whose allocator does not call them inactive splits."""
+
+    def __init__(self, idle_bytes: int, pinned_bytes: int) -> None:
+        self.idle_bytes, self.pinned_bytes, self.free_bytes = idle_bytes, pinned_bytes, 100
+
+    def sample(self) -> MemorySample:
+        return MemorySample(
+            free_bytes=self.free_bytes,
+            total_bytes=1_000,
+            in_use_bytes=200,
+            reserved_bytes=200 + self.idle_bytes,
+            inactive_split_bytes=0,
+        )
+
+    def release_cache(self) -> None:
+        self.free_bytes += self.idle_bytes - self.pinned_bytes
+        self.idle_bytes = self.pinned_bytes
+
+
+@pytest.mark.parametrize("pinned_bytes", [0, 2, 40, 60])
+def test_what_a_release_did_not_give_back_is_planned_with_once_at_most(pinned_bytes: int) -> None:
+    sampler = BudgetSampler(PinnedMemory(60, pinned_bytes))
+    planned = sampler.budget().available_bytes
+    assert planned == 100 - 30 + 60
+    admission = sampler.admit(planned)
+    assert admission.runs == (pinned_bytes == 0)
+    assert admission.came_back_short_bytes == pinned_bytes
+    again = sampler.budget().available_bytes
+    assert again == planned - pinned_bytes
+    assert sampler.admit(again).runs

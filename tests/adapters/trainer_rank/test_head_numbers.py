@@ -24,7 +24,7 @@ from tests.adapters.trainer_rank.families import FAMILIES, VOCABULARY, a_tree, l
 from tests.adapters.trainer_rank.support import CPU, tiny_decoder
 
 BY_NAME = {family.name: family for family in FAMILIES}
-EXACT = {"rtol": 1e-10, "atol": 1e-10}
+EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def plain_numbers(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -259,6 +259,7 @@ def test_a_waves_loss_counts_each_forward_once_by_its_rows(meter: PeakMeter) -> 
         (loss + sum(o.target_log_probs.sum() for o in wave.outputs if o.target_log_probs is not None)).backward()
     assert wave.stats.is_complete
     own = model(input_ids=torch.tensor([row]), output_router_logits=True).aux_loss
+    assert own is not None and loss is not None
     torch.testing.assert_close(loss.detach(), own.detach(), rtol=1e-5, atol=1e-6)
 
 

@@ -292,7 +292,7 @@ def test_wrappers_are_told_what_to_pass() -> None:
     with pytest.raises(UnsupportedModelError, match=r"pass what it wraps \(\.module\)"):
         bind_model(torch.nn.DataParallel(built("LlamaForCausalLM")))
     with pytest.raises(UnsupportedModelError, match=r"pass what it wraps \(\._orig_mod\)"):
-        bind_model(torch.compile(built("LlamaForCausalLM")))
+        bind_model(torch.compile(built("LlamaForCausalLM")))  # type: ignore[arg-type]
 
 
 # Position tables ------------------------------------------------------------------------------------------------------
