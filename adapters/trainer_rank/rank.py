@@ -147,14 +147,14 @@ class TrainerRank(WaveLoop):
             result = rank.train_batch(items, lambda wave: my_loss(wave.outputs))
             optimizer.step()
 
-        When it returns, `.grad` holds what was there before plus each item's gradient exactly once. Where a wave runs out
-        of memory, what it had added is taken back and it is planned anew, narrower; where that cannot be told apart
-        (full gradients that it added to), the whole batch runs again. When it raises, `.grad` holds what was there before.
+        When it returns, `.grad` holds what was there before plus each item's gradient exactly once. Where a wave runs
+        out of memory, what it had added is taken back and it is planned anew, narrower; where that cannot be told apart
+        (full gradients that it added to), the whole batch runs again. When it raises, `.grad` is as it was before.
 
-        loss_fn: from a wave to its share of the batch's loss, a scalar; backward is run here. It is called once a try, so
-        side effects of its own (counters, metrics) may be seen for tries that did not count: take them from the result,
-        which has the waves that counted and their losses. Random numbers: a wave that is run again starts from torch's
-        random state of its first try, so dropout draws the same masks where the width is the same.
+        loss_fn: from a wave to its share of the batch's loss, a scalar; backward is run here. It is called once a try,
+        so side effects of its own (counters, metrics) may be seen for tries that did not count: take figures from the
+        result, which has the waves that counted and their losses. Random numbers: a wave that is run again starts from
+        torch's random state of its first try, so dropout draws the same masks where the width is the same.
 
         parameters: others beside the model's that backward reaches (a value head). Gradients that are there when it is
         called are set aside until it returns, so accumulation over several calls holds two sets of gradients;

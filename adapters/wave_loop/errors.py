@@ -116,8 +116,8 @@ HOW_TO_GO_ON = (
 """What a caller whose own loop ran out of memory is told."""
 
 CANNOT_BE_TAKEN_BACK = (
-    "it cannot be run again: parameters changed since it began (an optimizer that steps inside), or gradients that were "
-    "there before were added to"
+    "it cannot be run again: parameters changed since it began (an optimizer that steps inside), or gradients that "
+    "were there before were added to"
 )
 
 

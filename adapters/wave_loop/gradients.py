@@ -3,8 +3,8 @@
 Three ways, the cheapest that is sound. A wave that failed before its backward reached a parameter has added nothing
 there (the gradient is the same tensor at the same version). A gradient that the wave *made* is let go. A gradient that
 the wave *added to* cannot be told apart again: where all gradients are small (adapters) a copy of them from before the
-wave is put back; else the whole batch starts anew. A copy of full gradients in each wave would cost memory in every wave
-to save time in the rare one that fails; a new start costs time alone, in that one.
+wave is put back; else the whole batch starts anew. A copy of full gradients in each wave would cost memory every time,
+to save time in the rare wave that fails; a new start costs time alone, in that one.
 
 What was there before the batch is set aside, which copies nothing: nothing is there after `zero_grad()`.
 """
@@ -24,7 +24,7 @@ COPY_DENOMINATOR = 100
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """One parameter before a wave. gradient: None where it had none. copy: of the gradient's values, where one is kept."""
+    """One parameter before a wave. gradient: None where it had none. copy: of its values, where one is kept."""
 
     parameter_version: int
     gradient: TensorWeakRef | None

@@ -379,7 +379,7 @@ class WaveLoop:
             self._began_bytes = self.sampler.sample().in_use_bytes - self.meter.live_output_bytes - gradient_bytes
 
     def _budget(self, work: Work[Any], most_bytes: int | None = None) -> Budget:
-        """A fresh sample, with what the gradients will take kept back; at most `most_bytes` are counted as available."""
+        """A fresh sample, with what the gradients will take kept back; at most `most_bytes` count as available."""
         self._note_beginning()
         budget = self.sampler.budget()
         budget = replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
@@ -522,7 +522,7 @@ class WaveLoop:
     def _learn_out_of_memory(
         self, opened: _Open, stats: WaveStats, failure: OutOfMemory, error: BaseException | None
     ) -> None:
-        """Take in that an admitted wave ran out of memory: neither it nor one as large is admitted into as little again.
+        """Take in that an admitted wave ran out of memory: no wave as large is admitted into as little again.
 
         Not where an optimizer had stepped inside the wave: what came after that is not the wave's.
         """
@@ -551,7 +551,7 @@ class WaveLoop:
         self.recorder.out_of_memory(opened.ticket, requested_bytes=failure.requested_bytes, note=str(failure.phase))
 
     def _save(self) -> None:
-        """Keep what was learned. A file that cannot be written is said once, counted, and tried again at the next call."""
+        """Keep what was learned. A file that cannot be written is said once, counted, and tried at the next call."""
         try:
             self.profiles.save()
         except Exception as error:
