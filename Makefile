@@ -3,7 +3,7 @@
 #   make run       backtest of the shipped H200 traces: a table and a picture, in a new environment
 #   make test      every test (what CI runs)
 #   make lint      ruff and mypy --strict
-#   make prove     the solver proofs
+#   make prove     the solver proofs, and the kernel broken on purpose to see them notice
 #   make deep      the properties with 100,000 examples each (hours)
 #   make fuzz      mutated files, odd commands, killed processes and ranks at odds: some minutes
 #   make bench     speed and accuracy, figures as JSON in benchmarks/results/
@@ -47,6 +47,7 @@ fuzz: $(ENVIRONMENT)
 
 prove: $(ENVIRONMENT)
 	$(BIN)/python -m proofs
+	$(BIN)/python -m proofs.breaks
 
 bench: $(ENVIRONMENT)
 	mkdir -p benchmarks/results

@@ -36,6 +36,8 @@ FOLDERS: Final = MappingProxyType(
         "affine": "affine",
         "shares": "shares",
         "frontier": "frontier",
+        "assembly": "assembly",
+        "device": "device",
         "refuted": "refuted",
         "mistakes": "mistakes",
     }

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pricing.contracts import INVARIANTS
+from spec import cases
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "spec" / "traceability.md"
@@ -205,6 +206,7 @@ def main(arguments: list[str]) -> int:
             return 1
         return 0
     TABLE.write_text(table)
+    cases.main([])
     return 0
 
 

@@ -112,3 +112,10 @@ def test_another_distribution_of_our_name_is_told_in_one_sentence(python: Path, 
     said = run(python, "-c", textwrap.dedent(code), cwd=tmp_path).splitlines()
     assert len(said) == 1
     assert "another distribution" in said[0] and "pip uninstall adapters" in said[0]
+
+
+def test_every_adapter_looks_for_a_foreign_package_of_its_name() -> None:
+    doors = sorted((ROOT / "adapters").glob("*/__init__.py"))
+    assert len(doors) >= 5
+    for door in doors:
+        assert "\nwarn_of_foreign_adapters()\n" in door.read_text(), door

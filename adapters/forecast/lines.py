@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from torch import nn
 
@@ -38,19 +39,24 @@ def forecast_model(
     wave: Sequence[TracedGroup] | None = None,
     has_gradients: bool = False,
     transient_bytes: int | None = None,
+    gradients_kept_back: bool = False,
 ) -> Forecast:
     """The forecast of waves that consist of requests of these kinds; exact for `wave`, if that is given and cheap.
 
     Runs small waves under fake tensors, twice as large each time until the bytes a row settle. transient_bytes: a
-    one-time cost on top; by default `COLD_TRANSIENT_BYTES` on CUDA. Raises `ForecastError` where the model cannot be
-    run without values.
+    one-time cost on top; by default `COLD_TRANSIENT_BYTES` on CUDA. gradients_kept_back: gradients that the wave makes
+    are held free by others and not part of the forecast. Raises `ForecastError` where the model cannot be run without
+    values.
     """
     chosen = [kind for kind in kinds if kind.is_active]
     if transient_bytes is None:
         transient_bytes = COLD_TRANSIENT_BYTES if target is Target.CUDA else 0
 
     def traced(groups: Sequence[TracedGroup], routing: Routing) -> Trace:
-        return trace_wave(model, groups, target=target, loss=loss, has_gradients=has_gradients, routing=routing)
+        seen = trace_wave(model, groups, target=target, loss=loss, has_gradients=has_gradients, routing=routing)
+        if not gradients_kept_back:
+            return seen
+        return replace(seen, phase_peaks=tuple(max(0, peak - seen.made_gradient_bytes) for peak in seen.phase_peaks))
 
     # One-sided first: fewer, wider pieces, so that models that loop over experts are run in a fraction of the time.
     base_rows = 2 * head.HEAD_CHUNK_ROWS

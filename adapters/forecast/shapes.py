@@ -21,41 +21,51 @@ SHORT_ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class RequestKind:
-    """What a request asks for, without its tokens. target_tail: None for no labels, () for one a token, (K,) for K."""
+    """What a request asks for, without its tokens. labels: how many a token; 0 for none."""
 
     grads: bool = True
-    target_tail: tuple[int, ...] | None = ()
+    labels: int = 1
     top_k: int = 0
     logits: bool = False
     hidden_states: bool = False
+    entropy: bool = False
+    auxiliary_loss: bool = False
+    temperature: float = 1.0
 
     @classmethod
     def of(cls, request: Request) -> RequestKind:
         rows = int(np.prod(np.shape(request.tokens)))
-        wanted = None if request.targets is None else int(np.prod(np.shape(request.targets))) // max(1, rows)
+        labels = 0 if request.targets is None else int(np.prod(np.shape(request.targets)))
         return cls(
             grads=request.grads,
-            target_tail=None if wanted is None else () if wanted == 1 else (wanted,),
+            labels=-(-labels // max(1, rows)),
             top_k=request.top_k or 0,
             logits=request.logits,
             hidden_states=request.hidden_states,
+            entropy=request.entropy,
+            auxiliary_loss=request.auxiliary_loss,
+            temperature=float(request.temperature),
         )
 
     def request(self, rows: int) -> Request:
         """One of `rows` tokens, all 0: no value is ever looked at."""
-        targets = None if self.target_tail is None else np.zeros((rows, *self.target_tail), dtype=np.int64)
+        shape = (rows,) if self.labels == 1 else (rows, self.labels)
         return Request(
             tokens=np.zeros(rows, dtype=np.int64),
-            targets=targets,
+            targets=np.zeros(shape, dtype=np.int64) if self.labels else None,
             top_k=self.top_k or None,
             logits=self.logits,
             hidden_states=self.hidden_states,
+            entropy=self.entropy,
+            auxiliary_loss=self.auxiliary_loss,
+            temperature=self.temperature,
             grads=self.grads,
         )
 
     @property
     def is_active(self) -> bool:
-        return self.target_tail is not None or self.top_k > 0 or self.logits or self.hidden_states
+        wants = (self.labels, self.top_k, self.logits, self.hidden_states, self.entropy, self.auxiliary_loss)
+        return any(bool(wanted) for wanted in wants)
 
 
 TRAINING = RequestKind()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,15 +14,19 @@ from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.floors import Floors
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.identity import ModelIdentity
-from adapters.trainer_rank.layouts import group_rows
+from adapters.trainer_rank.layouts import GroupRows, group_rows
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
 from adapters.trainer_rank.rows import no_rows
 from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.wave import WaveOwner, WaveStats
-from pricing import Signature
-from pricing.planner.layout import Layout
-from pricing.planner.plan import Batch, PlanRequest, Setting, Verdict
+from pricing import Signature, Workload
+from pricing.planner.layout import Layout, layout_of
+from pricing.planner.plan import Batch, PlanRequest, Setting, Verdict, WaveShape
+from pricing.planner.setting import no_forecast
+
+if TYPE_CHECKING:
+    from adapters.forecast.forecaster import Forecaster
 
 Item = Request | Sequence[Request]
 
@@ -45,6 +50,7 @@ class PackedWork:
         cold_transient_bytes: int,
         meter: PeakMeter,
         learn: Callable[[Signature, Observation], None],
+        forecaster: Forecaster | None = None,
     ) -> None:
         facts = model.model_facts()
         checked = prepared(items, model)
@@ -73,6 +79,7 @@ class PackedWork:
         self._cold_transient_bytes = cold_transient_bytes
         self._meter = meter
         self._learn = learn
+        self._forecaster = forecaster
         self._outputs: dict[int, RequestOutputs] = {}
 
     @property
@@ -109,7 +116,20 @@ class PackedWork:
             floor_bytes=floors.floor_bytes,
             floor_parts=floors.floor_parts,
             checkpoint_retained_bytes=floors.checkpoint_retained_bytes,
+            forecast_bytes=no_forecast if self._forecaster is None else self._forecast_bytes,
         )
+
+    def _forecast_bytes(self, shape: WaveShape, requests: Sequence[int], workload: Workload) -> int:
+        """What the forecaster says of these requests as one wave."""
+        assert self._forecaster is not None
+
+        def forwards() -> list[tuple[GroupRows, list[Request]]]:
+            layout = layout_of(self.batch, range(requests[0], requests[-1] + 1), self._row_multiple)
+            groups = group_rows(layout, self.batch, torch.device("cpu"))
+            return [(group, [self.requests[request] for request in group.requests]) for group in groups]
+
+        asked = [self.requests[request] for request in requests]
+        return self._forecaster.peak_bytes(shape, workload, asked, forwards)
 
     def forward(self, stats: WaveStats) -> list[object]:
         """In one go, or as the split's sub-forwards, whose graphs live together."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -33,6 +33,9 @@ from pricing.planner.plan import WavePlan
 from pricing.planner.quorum import SINGLE_PROCESS, Quorum
 from pricing.records.recorder import Recorder
 
+if TYPE_CHECKING:
+    from adapters.forecast.forecaster import Forecaster
+
 
 class TrainerRank(WaveLoop):
     """One rank's trainer: give it a model and requests, get measured, memory-safe waves.
@@ -45,6 +48,8 @@ class TrainerRank(WaveLoop):
     topology: names the parallel layout; waves of different topologies teach one another nothing.
     quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
     the same calls; the caller's own collectives (gradient reduction) stay the caller's business.
+    forecast: whether the first wave of a kind is priced by running the model without values (`adapters.forecast`),
+    beside its static floor. forecast_loss: the caller's loss of a wave's outputs, where that needs more than their sum.
     floors: False where layer inputs do not stay on the device and nothing shows it (an offloading checkpoint of your
     own); `save_on_cpu`, selective or foreign checkpoints and compiled layers are noticed without it.
     recorder: takes a decision record of every wave. meter, sampler: for tests.
@@ -66,6 +71,8 @@ class TrainerRank(WaveLoop):
         quorum: Quorum = SINGLE_PROCESS,
         recorder: Recorder | None = None,
         cold_transient_bytes: int = COLD_TRANSIENT_BYTES,
+        forecast: bool = True,
+        forecast_loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None = None,
         floors: bool = True,
         device: torch.device | str | None = None,
         meter: PeakMeter | None = None,
@@ -90,6 +97,7 @@ class TrainerRank(WaveLoop):
         self._topology = f"{self._model.model_facts().name}, {topology}"
         self._row_multiple = row_multiple
         self._cold_transient_bytes = cold_transient_bytes
+        self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes) if forecast else None
         self._floors = floors
 
     def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
@@ -198,7 +206,23 @@ class TrainerRank(WaveLoop):
             cold_transient_bytes=self._cold_transient_bytes,
             meter=self.meter,
             learn=self.learn,
+            forecaster=self._forecaster,
         )
+
+
+def _forecaster(
+    model: nn.Module | PackedModel,
+    device: torch.device,
+    loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None,
+    transient_bytes: int,
+) -> Forecaster | None:
+    """The forecaster of a module; None for a packed model that is none: what it holds cannot be copied."""
+    from adapters.forecast.forecaster import Forecaster  # imports this package's own modules
+
+    if not isinstance(model, nn.Module):
+        return None
+    losses = {} if loss is None else {"loss": loss}
+    return Forecaster(model, device, transient_bytes=transient_bytes, **losses)
 
 
 def _environment(model: PackedModel, identity: ModelIdentity, device: torch.device) -> dict[str, str]:

@@ -81,6 +81,7 @@ def wave_from_json(fields: Fields) -> Wave:
     grad_segments, output_bytes = fields.count("grad_segments", 0), fields.count("output_bytes", 0)
     floor_bytes, kept_bytes = fields.count("floor_bytes", 0), fields.count("checkpoint_retained_bytes", 0)
     state_bytes = fields.count("segment_state_bytes", 0)
+    forecast_bytes = fields.count("forecast_bytes", 0)
     shortest_rows = fields.optional_count("shortest_request")
     grads = fields.text("grads", "all")
     if grads not in GRAD_MODES:
@@ -100,6 +101,7 @@ def wave_from_json(fields: Fields) -> Wave:
             floor_bytes=floor_bytes,
             checkpoint_retained_bytes=kept_bytes,
             segment_state_bytes=state_bytes,
+            forecast_bytes=forecast_bytes,
             workload=Workload(
                 grad_modes=GRAD_MODES[grads],
                 request_mixes=tuple(sorted(set(mixes))),

@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pricing.kernel.quantities import Safety, maximum, require_count
-from pricing.kernel.wave import Wave
+from pricing.kernel.quantities import Safety, maximum, require_count, with_safety
 
 FORECAST_SAFETY: Final = Safety(numerator=11, denominator=10)
 """Safety factor of forecasts, whatever that of learned prices is. Source: of the waves recorded on the H200 none peaked
@@ -58,33 +57,33 @@ class Forecast:
     """
 
     lines: tuple[ForecastLine, ...] = ()
-    safety: Safety = FORECAST_SAFETY
     assumption: str = ""
 
     @property
     def is_empty(self) -> bool:
         return not self.lines
 
-    def line(self, wave: Wave) -> ForecastLine:
+    def line(self, packed_rows: int, logical_rows: int, grad_segments: int) -> ForecastLine:
         """The phase that holds the wave's peak, of equal ones the first. Needs a forecast that is not empty."""
-        return max(self.lines, key=lambda line: _line_bytes(line, wave))
+        return max(self.lines, key=lambda line: line.peak_bytes(packed_rows, logical_rows, grad_segments))
 
 
 NO_FORECAST: Final = Forecast()
 
 
-def forecast_peak_bytes(wave: Wave, forecast: Forecast) -> int:
+def forecast_peak_bytes(forecast: Forecast, packed_rows: int, logical_rows: int, grad_segments: int) -> int:
     """Peak above the wave's baseline that is forecast, outputs included and before the safety factor; 0 for none."""
     peak = 0
     for line in forecast.lines:
-        peak = maximum(peak, _line_bytes(line, wave))
+        peak = maximum(peak, line.peak_bytes(packed_rows, logical_rows, grad_segments))
     return peak
 
 
-def forecast_compute_bytes(wave: Wave, forecast: Forecast) -> int:
-    """The same without the outputs, at least 0."""
-    return maximum(0, forecast_peak_bytes(wave, forecast) - wave.output_bytes)
+def with_forecast(required: int, forecast_bytes: int, complete_readings: int) -> int:
+    """A price, raised to what was forecast until a complete reading was seen; from then on the laws price alone.
 
-
-def _line_bytes(line: ForecastLine, wave: Wave) -> int:
-    return line.peak_bytes(wave.packed_rows, wave.logical_rows, wave.grad_segments)
+    Readings that are not complete raise prices as before: a forecast lowers none.
+    """
+    if forecast_bytes == 0 or complete_readings > 0:
+        return required
+    return maximum(required, with_safety(FORECAST_SAFETY.numerator, FORECAST_SAFETY.denominator, forecast_bytes))

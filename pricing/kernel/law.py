@@ -57,6 +57,7 @@ class BindingTerm(StrEnum):
 
     NOTHING_TO_RUN = "nothing_to_run"
     COLD = "cold"
+    FORECAST = "forecast"
     FLOOR = "floor"
     ALL_READINGS = "all_readings"
     ALL_READINGS_CLAMPED = "all_readings_clamped"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pricing.kernel.forecast import FORECAST_SAFETY, with_forecast
 from pricing.kernel.law import BindingTerm, Breakdown, Ineligible, Law, Term
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety, maximum, minimum, with_safety
@@ -21,13 +22,15 @@ from pricing.kernel.wave import Wave
 def required_bytes(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
     """Peak bytes above baseline that the wave is priced at (laws, section 4). An int; the hot path of every search.
 
-    Never falls as P, L, S, O or F grow (INV-1, INV-2). With an empty profile it is the cold price: O and F alone.
+    Never falls as P, L, S, O or F grow (INV-1, INV-2). With an empty profile it is the cold price: O and F alone,
+    or what was forecast (`pricing.kernel.forecast`).
     """
     if wave.packed_rows == 0:
         return wave.output_bytes
-    return with_safety(
+    required = with_safety(
         safety.numerator, safety.denominator, wave.output_bytes + _floored_compute_bytes(wave, profile, law)
     )
+    return with_forecast(required, wave.forecast_bytes, profile.complete_readings)
 
 
 def _floored_compute_bytes(wave: Wave, profile: Profile, law: Law) -> int:
@@ -58,7 +61,8 @@ class Price:
     """A price and why it is what it is. All figures in bytes above the wave's baseline.
 
     compute_bytes is before the safety factor: max(floor_bytes, least of terms + charges). `terms` is empty where
-    nothing was learned or nothing runs. `ineligible` says why the wave was not packed-priced; empty if it was.
+    nothing was learned or nothing runs. `ineligible` says why the wave was not packed-priced; empty if it was. Where
+    a forecast decided, `safety` is the forecasts' own.
     """
 
     law: str
@@ -89,7 +93,11 @@ def price(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAUL
         if not profile.is_empty:
             breakdown = law.breakdown(wave, profile, not ineligible)
             compute, binding = _floored(wave.floor_bytes, breakdown)
-        required = with_safety(safety.numerator, safety.denominator, wave.output_bytes + compute)
+        learned = with_safety(safety.numerator, safety.denominator, wave.output_bytes + compute)
+        required = with_forecast(learned, wave.forecast_bytes, profile.complete_readings)
+        if required > learned:
+            compute, binding = maximum(0, wave.forecast_bytes - wave.output_bytes), str(BindingTerm.FORECAST)
+            safety = FORECAST_SAFETY
     return Price(
         law=law.name,
         safety=safety,

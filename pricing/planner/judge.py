@@ -157,7 +157,7 @@ class Judge:
         if known is not None:
             return known
         regime = self._regime(width)
-        wave = self._wave(width, cold=regime.profile.is_empty)
+        wave = self._wave(width, cold=regime.profile.is_empty, forecast=regime.profile.complete_readings == 0)
         required = required_bytes(wave, regime.profile, self._law, self._safety)
         trusted = is_trusted(wave.packed_rows, regime.profile, learned=regime.learned)
         tried = self._tried[width] = WidthTried(
@@ -216,16 +216,19 @@ class Judge:
             if alike and not profile.is_empty:
                 yield known, profile
 
-    def _wave(self, width: int, *, cold: bool) -> Wave:
+    def _wave(self, width: int, *, cold: bool, forecast: bool = False) -> Wave:
         regime = self._regime(width)
-        return self._wave_by(width, regime.shares, cold=cold, floors=regime.floors)
+        return self._wave_by(width, regime.shares, cold=cold, forecast=forecast, floors=regime.floors)
 
-    def _wave_by(self, width: int, shares: tuple[Share, ...], *, cold: bool, floors: bool = True) -> Wave:
+    def _wave_by(
+        self, width: int, shares: tuple[Share, ...], *, cold: bool, forecast: bool = False, floors: bool = True
+    ) -> Wave:
         return self._setting.wave(
             self._curve.shape(width),
             self._batch.item_requests(self._start, width),
             self._curve.workload(width, self._setting.recompute),
             cold=cold,
+            forecast=forecast,
             shares=shares,
             floors=floors,
         )

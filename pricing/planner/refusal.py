@@ -117,6 +117,7 @@ class Refusal:
             ("charge for segments", priced.segment_charge_bytes),
             ("outputs", priced.output_bytes),
             ("floor", priced.floor_bytes),
+            ("forecast, without its safety factor", self.wave.forecast_bytes),
         )
         parts += [f"  {name}: {gib_text(size)}" for name, size in charges if size]
         if self.asked is not None and priced.floor_bytes:

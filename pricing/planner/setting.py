@@ -13,6 +13,7 @@ from pricing.kernel.shares import LOGICAL, PACKED, Share, evidence_rows, rows_un
 from pricing.kernel.wave import Wave
 from pricing.planner.curve import WaveShape
 
+ForecastBytes = Callable[[WaveShape, Sequence[int], Workload], int]
 FloorBytes = Callable[[WaveShape, bool], int]
 FloorParts = Callable[[WaveShape, bool], tuple[tuple[str, int], ...]]
 ShapeBytes = Callable[[WaveShape], int]
@@ -34,6 +35,11 @@ def nothing_kept(shape: WaveShape) -> int:
     return 0
 
 
+def no_forecast(shape: WaveShape, requests: Sequence[int], workload: Workload) -> int:
+    """Nothing is forecast: 0."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """Make one for each wave: the recompute mode is what the live model says now.
@@ -48,6 +54,9 @@ class Setting:
     rank_rows(shape, requests): under context parallelism, rows of the busiest rank for these requests; what is priced
     is what that rank holds. The two functions above then see those rows as the shape's packed rows.
 
+    forecast_bytes(shape, requests, workload): the peak that is forecast of these requests, 0 for none. Asked only until
+    a complete reading of their signature was seen, with the narrowest wave first.
+
     None of the functions may fall as a wave grows: the width search relies on it.
     """
 
@@ -60,6 +69,7 @@ class Setting:
     floor_is_certain: bool = False
     checkpoint_retained_bytes: ShapeBytes = nothing_kept
     rank_rows: RankRows | None = None
+    forecast_bytes: ForecastBytes = no_forecast
 
     def __post_init__(self) -> None:
         require_count("row_multiple", self.row_multiple)
@@ -74,6 +84,7 @@ class Setting:
         workload: Workload,
         *,
         cold: bool,
+        forecast: bool = False,
         shares: tuple[Share, ...] = (),
         floors: bool = True,
     ) -> Wave:
@@ -93,6 +104,7 @@ class Setting:
             floor_bytes=self.floor_bytes(shape, cold) if floors else 0,
             checkpoint_retained_bytes=self.checkpoint_retained_bytes(shape) if floors else 0,
             segment_state_bytes=self.segment_state_bytes,
+            forecast_bytes=self.forecast_bytes(shape, requests, workload) if forecast else 0,
             workload=workload,
         )
 

@@ -133,7 +133,13 @@ class Ladder:
         """The wave of a child. Its kinds are mixed otherwise than the whole's: it counts for the rows of a wave of the
         whole's proportions that holds as many of each kind, when it is priced and when it is read."""
         wave = self.setting.wave(
-            shape, requests, self.workload, cold=self.profile.is_empty, shares=self.shares, floors=self.floors
+            shape,
+            requests,
+            self.workload,
+            cold=self.profile.is_empty,
+            forecast=self.profile.complete_readings == 0,
+            shares=self.shares,
+            floors=self.floors,
         )
         return replace(wave, evidence=None)
 

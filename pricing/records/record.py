@@ -149,6 +149,7 @@ class WaveFacts:
     checkpoint_retained_bytes: Count
     segment_state_bytes: Count
     shortest_single_target_rows: Count | None
+    forecast_bytes: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,6 +445,7 @@ class DecisionRecord:
             floor_bytes=wave.floor_bytes,
             checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
             segment_state_bytes=wave.segment_state_bytes,
+            forecast_bytes=wave.forecast_bytes,
             workload=Workload(
                 grad_modes=regime.grad_modes,
                 request_mixes=regime.request_mixes,

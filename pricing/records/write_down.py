@@ -64,6 +64,7 @@ class RegimeTable:
             floor_bytes=wave.floor_bytes,
             checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
             segment_state_bytes=wave.segment_state_bytes,
+            forecast_bytes=wave.forecast_bytes,
             shortest_single_target_rows=wave.workload.shortest_single_target_rows,
         )
 

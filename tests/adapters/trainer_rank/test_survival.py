@@ -64,9 +64,9 @@ def unlimited(items: list[Any]) -> dict[str, Tensor]:
     """The gradients of the same items on a device that holds them all."""
     with meter_for(CPU) as made:
         model = decoder(CPU)
-        TrainerRank(model, meter=made, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0).train_batch(
-            items, a_loss
-        )
+        TrainerRank(
+            model, meter=made, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False
+        ).train_batch(items, a_loss)
         return gradients(model)
 
 
@@ -81,7 +81,9 @@ def assert_same_gradients(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> 
 def most_bytes(meter: PeakMeter, law: str) -> int:
     """What one item at a time needs, above what is live: the least that a device must hold."""
     model = decoder(CPU)
-    rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, law=law)
+    rank = TrainerRank(
+        model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False, law=law
+    )
     peaks = []
     for item in groups(ITEMS)[:6]:
         result = rank.train_batch([item], a_loss)
@@ -89,8 +91,7 @@ def most_bytes(meter: PeakMeter, law: str) -> int:
     return max(peaks)
 
 
-@pytest.mark.parametrize("law", ["warm", "frontier"])
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(("law", "before"), [("warm", True), ("frontier", False)])
 def test_every_item_is_trained_on_a_device_that_holds_a_third(
     meter: PeakMeter, tmp_path: Path, law: str, before: bool
 ) -> None:
@@ -113,6 +114,7 @@ def test_every_item_is_trained_on_a_device_that_holds_a_third(
                 memory_bytes=live + 9 * need + 4 * MIB,
                 device=CPU,
                 cold_transient_bytes=0,
+                forecast=False,
                 law=law,
                 profiles=profiles,
             )
@@ -182,6 +184,7 @@ def test_an_injected_error_anywhere_loses_and_repeats_no_gradient(meter: PeakMet
             memory_bytes=8 << 30,
             device=CPU,
             cold_transient_bytes=0,
+            forecast=False,
             law=draw.choice(["warm", "frontier"]),
         )
         with counted() as operations:
@@ -205,7 +208,7 @@ def test_another_error_leaves_gradients_as_they_were(meter: PeakMeter) -> None:
     model = decoder(CPU)
     for value in model.parameters():
         value.grad = torch.full_like(value, 2.0)
-    rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0)
+    rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False)
     calls = []
 
     def failing(wave: MicroBatch) -> Tensor:
@@ -222,11 +225,11 @@ def test_another_error_leaves_gradients_as_they_were(meter: PeakMeter) -> None:
 def test_an_item_that_cannot_run_is_left_out_by_name(meter: PeakMeter) -> None:
     model = decoder(CPU)
     items = groups(3)
-    rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0)
+    rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False)
     rank.train_batch(items, a_loss)
     big = [[request for item in groups(24) for request in item]]
     limit = meter.counter.allocated() + 2 * rank.plan(items[:1]).required_bytes
-    small = TrainerRank(model, meter=meter, memory_bytes=limit, device=CPU, cold_transient_bytes=0)
+    small = TrainerRank(model, meter=meter, memory_bytes=limit, device=CPU, cold_transient_bytes=0, forecast=False)
     for signature in rank.profiles:
         small.profiles.put(signature, rank.profiles[signature])
     model.zero_grad(set_to_none=True)
