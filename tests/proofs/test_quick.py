@@ -48,7 +48,19 @@ def test_every_invariant_has_theorem_probe_and_harness_and_nothing_else_is_claim
         assert (registry.ROOT / path).is_file()
     for laws in columns.values():
         assert set(INVARIANTS) <= laws
-    supporting = {"reachable", "affine", "shares", "frontier", "mistake-1", "mistake-2", "mistake-3", "mistake-4"}
+    supporting = {
+        "reachable",
+        "affine",
+        "shares",
+        "frontier",
+        "device",
+        "planner",
+        "second opinion",
+        "mistake-1",
+        "mistake-2",
+        "mistake-3",
+        "mistake-4",
+    }
     assert set().union(*columns.values()) <= set(INVARIANTS) | supporting
 
 

@@ -124,11 +124,12 @@ class Family:
                 config = config_class(**settings, layer_types=list(dict.fromkeys(kinds))[:LAYERS])
             model = getattr(transformers, self.model)(config)
         generator = torch.Generator().manual_seed(1)
+        spread = 0.3 * (32 / settings.get("hidden_size", 32)) ** 0.5  # wide models would drown in their own rounding
         with torch.no_grad():
             for name, value in model.named_parameters():
                 noise = torch.randn(value.shape, generator=generator)
                 if value.dim() >= 2:
-                    value.copy_(noise * (1.0 if "emb" in name or "wte" in name else 0.3))
+                    value.copy_(noise * (1.0 if "emb" in name or "wte" in name else spread))
                 else:
                     value.add_(noise * 0.3)
         return model.train()
