@@ -64,6 +64,7 @@ class _Scope:
     """One packed forward: its rows, the masks made so far, and what attention used of them."""
 
     rows: PackedRows
+    ordinary_attention: frozenset[str] = frozenset()
     masks: dict[Reach, PackedMask] = field(default_factory=dict)
     used: set[Reach] = field(default_factory=set)
     attention_calls: int = 0
@@ -197,7 +198,7 @@ class HuggingFaceDecoder:
 
     def _run(self, rows: PackedRows, **asked: bool) -> Any:
         """The decoder on packed rows, inside the outer model's `__call__` (its hooks gather sharded parameters)."""
-        scope = _Scope(rows)
+        scope = _Scope(rows, frozenset(str(config._attn_implementation_internal) for config in self._configs))
 
         def decoder_alone(*_: Any, **__: Any) -> Any:
             return self._decoder(
@@ -367,6 +368,11 @@ def _attention(
         if given is not None and given is not False and name not in _IDLE_ARGUMENTS and not name.startswith("output_"):
             raise UnsupportedModelError(f"{type(module).__name__} gives its attention {name}, which is not known here")
     if _ACTIVE.scope is not None:
+        if softcap is not None and "sdpa" in _ACTIVE.scope.ordinary_attention:
+            raise UnsupportedModelError(
+                "its attention caps scores, which sdpa, its attention implementation here, leaves out: load the model "
+                'with attn_implementation="eager"'
+            )
         _ACTIVE.scope.attention_calls += 1
         _ACTIVE.scope.used.add(attention_mask.reach)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

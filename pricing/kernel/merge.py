@@ -13,7 +13,7 @@ it was before. Two processes that have each seen only their seed know a seed tog
 
 from __future__ import annotations
 
-from pricing.kernel.bands import NO_EVIDENCE, SOUND, Band, Bands, FrontierEvidence, joined
+from pricing.kernel.bands import NO_EVIDENCE, Band, Bands, FrontierEvidence, joined
 from pricing.kernel.profile import Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing, maximum, minimum, more_sharing
 
@@ -48,10 +48,7 @@ def merge_evidence(one: FrontierEvidence, other: FrontierEvidence) -> FrontierEv
         return one
     if one == NO_EVIDENCE or other == NO_EVIDENCE:
         return other if one == NO_EVIDENCE else one
-    both = FrontierEvidence(peak=merge_bands(one.peak, other.peak), retained=merge_bands(one.retained, other.retained))
-    if SOUND in one.derived and SOUND in other.derived:
-        both.derived[SOUND] = True
-    return both
+    return FrontierEvidence(peak=merge_bands(one.peak, other.peak), retained=merge_bands(one.retained, other.retained))
 
 
 def merge_bands(one: Bands, other: Bands) -> Bands:

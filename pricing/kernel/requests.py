@@ -252,7 +252,7 @@ def signature_of(groups: Sequence[RequestGroup], recompute: RecomputeMode, *, to
 
 
 def _require_distinct(field: str, values: tuple[_T, ...]) -> None:
-    if _distinct(values) != values:
+    if len(set(values)) < len(values) or sorted(values) != list(values):
         raise WaveError(f"signature {field} must be sorted and distinct, got {values!r}")
 
 

@@ -15,6 +15,11 @@ T / 2 < c * n <= T. A reading teaches at p = min of c * n over its kinds, rounde
 priced at its total P', and c * n' <= P' for each of its kinds. So n'/n = c n' / (c n) <= P'/p: the rate through p,
 times P', covers it. The cost is the distance between p and P: at most `(SHARE_STEPS + 1) / SHARE_STEPS` plus a row.
 
+Assumption JOINT: waves of one signature with more than `MOST_KINDS` kinds of a quantity need no more a row than those
+it was learned from, whatever their proportions. So many kinds rarely have one that stands for most of the memory, and
+shares of each would make almost every wave a signature of its own, which starts cold. Shares of the other quantity
+stay: with a thousand different requests, rows with gradients are still told from rows without.
+
 A wave of *other* classes and the same kinds is bounded too, at max of c * n' rows instead of P'. That is what lets a
 mix whose proportions wander go on at a price, instead of starting cold once a class.
 """
@@ -30,6 +35,9 @@ from pricing.kernel.quantities import ceil_div, maximum, minimum, require_count
 
 SHARE_STEPS: Final = 2
 """Size classes an octave. Finer ones cost less above the need and hold less evidence each."""
+
+MOST_KINDS: Final = 16
+"""Of a quantity with more kinds than these, no kind has a share: the rows are one joint kind (assumption JOINT)."""
 
 PACKED: Final = "packed"
 LOGICAL: Final = "logical"
@@ -50,7 +58,7 @@ class KindRows:
 
     @classmethod
     def of(cls, packed: Iterable[tuple[str, int]], logical: Iterable[tuple[str, int]]) -> KindRows:
-        """Those of a wave. Kinds without rows are left out."""
+        """Those of a wave. Kinds without rows are left out; more than `MOST_KINDS` are one."""
         return cls(packed=_present(packed), logical=_present(logical))
 
 
@@ -58,7 +66,14 @@ ONE_KIND: Final = KindRows()
 
 
 def _present(rows: Iterable[tuple[str, int]]) -> RowsByKind:
-    return tuple(sorted((kind, count) for kind, count in rows if count > 0))
+    """Looks at no more kinds than it must: it is asked for every width of a batch."""
+    kinds = []
+    for kind, count in rows:
+        if count > 0:
+            kinds.append((kind, count))
+            if len(kinds) > MOST_KINDS:
+                return ()
+    return tuple(sorted(kinds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -7,15 +7,18 @@ costs O(new segments), and a whole curve O(requests + segments).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pricing.kernel.quantities import MAX_QUANTITY, SHORT_REQUEST_ROWS, ceil_div
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
 from pricing.kernel.shares import ONE_KIND, KindRows, Share, shares_of
 from pricing.planner.batch import INACTIVE_GROUP, Batch
 from pricing.planner.prefix_tree import ROOT
+
+_T = TypeVar("_T", str, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,9 @@ class Regime:
     """
 
     first_width: int
-    groups: tuple[int, ...]
+    group_count: int
+    grad_modes: tuple[bool, ...]
+    adapter_shapes: tuple[str, ...]
     mixes: tuple[str, ...]
     has_short_request: bool
     kinds: KindRows = ONE_KIND
@@ -72,7 +77,10 @@ class Gathering:
         self._multiple = row_multiple
         self._is_end: dict[int, bool] = {ROOT: True}
         self._group_rows: dict[int, list[int]] = {}
-        self._asked_rows: dict[tuple[int, str], int] = {}
+        self._group_kinds: dict[int, str] = {}
+        self._asked: dict[tuple[int, str], str] = {}
+        self._packed_kinds: dict[str, int] = {}
+        self._logical_kinds: dict[str, int] = {}
         self.packed_rows = 0
         self.shared_rows = 0
         self.unshared_rows = 0
@@ -81,7 +89,9 @@ class Gathering:
         self.grad_segments = 0
         self.segments = 0
         self.output_bytes = 0
-        self.mixes: set[str] = set()
+        self.mixes: list[str] = []
+        self.grad_modes: list[bool] = []
+        self.adapter_shapes: list[str] = []
         self.shortest_single_target_rows: int | None = None
 
     def add(self, request: int) -> None:
@@ -100,12 +110,12 @@ class Gathering:
             self.grad_segments += segments
         self.output_bytes += batch.output_bytes[request]
         asked = group, batch.mixes[request]
-        known = self._asked_rows.get(asked)
-        if known is None:
-            self._asked_rows[asked] = length
-            self.mixes.add(asked[1])
-        else:
-            self._asked_rows[asked] = known + length
+        kind = self._asked.get(asked)
+        if kind is None:
+            kind = self._asked[asked] = batch.kind_of(*asked)
+            _insert_once(self.mixes, asked[1])
+        if length:
+            self._logical_kinds[kind] = self._logical_kinds.get(kind, 0) + length
         single = batch.single_target_rows[request]
         if single is not None:
             shortest = self.shortest_single_target_rows
@@ -130,6 +140,10 @@ class Gathering:
         held = self._group_rows.get(group)
         if held is None:
             held = self._group_rows[group] = [0, 0]
+            key = self._batch.groups[group]
+            self._group_kinds[group] = key.kind
+            _insert_once(self.grad_modes, key.grads)
+            _insert_once(self.adapter_shapes, key.adapter)
         multiple, before = self._multiple, self.packed_rows
         if multiple == 1:
             self.packed_rows += rows
@@ -138,8 +152,12 @@ class Gathering:
             shared, unshared = held
             self.packed_rows += multiple * (ceil_div(shared + rows, multiple) - ceil_div(shared, multiple))
             self.unshared_rows += multiple * (ceil_div(unshared + length, multiple) - ceil_div(unshared, multiple))
+        grown = self.packed_rows - before
+        if grown:
+            kind = self._group_kinds[group]
+            self._packed_kinds[kind] = self._packed_kinds.get(kind, 0) + grown
         if self._batch.groups[group].grads:
-            self.grad_rows += self.packed_rows - before
+            self.grad_rows += grown
         held[0] += rows
         held[1] += length
 
@@ -159,30 +177,19 @@ class Gathering:
         return len(self._group_rows)
 
     @property
-    def groups(self) -> tuple[int, ...]:
-        """Numbers of the groups with an active request so far."""
-        return tuple(sorted(self._group_rows))
-
-    @property
     def has_short_request(self) -> bool:
         shortest = self.shortest_single_target_rows
         return shortest is not None and shortest < SHORT_REQUEST_ROWS
 
     def kind_rows(self) -> KindRows:
         """The rows of each kind, where there are several."""
-        return self.all_kind_rows() if len(self._asked_rows) > 1 else ONE_KIND
+        return self.all_kind_rows() if len(self._logical_kinds) > 1 else ONE_KIND
 
     def all_kind_rows(self) -> KindRows:
-        """The rows of each kind, also of a single one. Groups of one grad mode and adapter shape are one kind."""
-        packed: dict[str, int] = {}
-        logical: dict[str, int] = {}
-        for group, (rows, _) in self._group_rows.items():
-            kind = self._batch.groups[group].kind
-            packed[kind] = packed.get(kind, 0) + ceil_div(rows, self._multiple) * self._multiple
-        for asked, rows in self._asked_rows.items():
-            kind = self._batch.kind_of(*asked)
-            logical[kind] = logical.get(kind, 0) + rows
-        return KindRows.of(packed.items(), logical.items())
+        """The rows of each kind, also of a single one. Groups of one grad mode and adapter shape are one kind.
+
+        They are counted as requests join: a wave of thousands of kinds costs no more a request than one of a few."""
+        return KindRows.of(self._packed_kinds.items(), self._logical_kinds.items())
 
     @property
     def shape(self) -> WaveShape:
@@ -197,6 +204,13 @@ class Gathering:
             kinds=self.kind_rows(),
             grad_rows=self.grad_rows,
         )
+
+
+def _insert_once(values: list[_T], value: _T) -> None:
+    """Keep `values` sorted and distinct."""
+    at = bisect_left(values, value)
+    if at == len(values) or values[at] != value:
+        values.insert(at, value)
 
 
 def gather(batch: Batch, requests: Iterable[int], row_multiple: int = 1) -> Gathering:
@@ -275,7 +289,7 @@ class Curve:
         """The facts of eligibility of the first `width` items."""
         regime = self.regime(width)
         return Workload(
-            grad_modes=tuple(sorted({self._batch.groups[group].grads for group in regime.groups})),
+            grad_modes=regime.grad_modes,
             request_mixes=regime.mixes,
             recompute=recompute,
             shortest_single_target_rows=self._shortest[width - 1],
@@ -284,13 +298,12 @@ class Curve:
     def signature(self, width: int, recompute: RecomputeMode, topology: str) -> Signature:
         """The memory signature of the first `width` items."""
         regime = self.regime(width)
-        groups = [self._batch.groups[group] for group in regime.groups]
         return Signature(
             topology=topology,
-            group_count=len(groups),
+            group_count=regime.group_count,
             request_mixes=regime.mixes,
-            grad_modes=tuple(sorted({group.grads for group in groups})),
-            adapter_shapes=tuple(sorted({group.adapter for group in groups})),
+            grad_modes=regime.grad_modes,
+            adapter_shapes=regime.adapter_shapes,
             recompute=recompute,
             shares=regime.shares,
         )
@@ -327,7 +340,7 @@ class Curve:
 
     def _note_regime(self, width: int) -> None:
         """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change. Shares go
-        up and down; they are looked at only where nothing else tells, for there are as many as mixes."""
+        up and down; they are looked at only where nothing else tells."""
         gathering, kinds = self._gathering, self._kinds[width - 1]
         seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
         if seen == self._seen and (kinds is ONE_KIND or shares_of(kinds) == self._shares_seen()):
@@ -337,8 +350,10 @@ class Curve:
         self._regimes.append(
             Regime(
                 first_width=width,
-                groups=gathering.groups,
-                mixes=tuple(sorted(gathering.mixes)),
+                group_count=gathering.group_count,
+                grad_modes=tuple(gathering.grad_modes),
+                adapter_shapes=tuple(gathering.adapter_shapes),
+                mixes=tuple(gathering.mixes),
                 has_short_request=gathering.has_short_request,
                 kinds=kinds,
             )

@@ -183,6 +183,7 @@ def _reading(recorded: Fields, kind: ReadingKind, peak_bytes: int, retained_byte
         grad_segments=recorded.count("segments"),
         output_bytes=OUTPUT_BYTES_PER_ROW * recorded.count("logical"),
         peak_delta_bytes=peak_bytes,
+        footprint_bytes=peak_bytes,  # that planner holds what is allocated against its budget
         retained_bytes=retained_bytes,
         kind=kind,
     )

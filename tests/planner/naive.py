@@ -16,7 +16,7 @@ from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import RequestGroup, RequestSpec, Signature, mix_key, signature_of, workload_of
-from pricing.kernel.shares import SHARE_STEPS, KindRows, Share, evidence_rows
+from pricing.kernel.shares import MOST_KINDS, SHARE_STEPS, KindRows, Share, evidence_rows
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import fits
@@ -105,7 +105,7 @@ def naive_shares(requests: Iterable[PlanRequest], multiple: int = 1) -> tuple[Sh
     shares = []
     for quantity, kinds in naive_kinds(requests, multiple).items():
         total = sum(kinds.values())
-        for kind, rows in kinds.items() if len(kinds) > 1 else ():
+        for kind, rows in kinds.items() if 1 < len(kinds) <= MOST_KINDS else ():
             size_class = 0
             while most_of_class(size_class + 1) >= Fraction(rows, total):
                 size_class += 1

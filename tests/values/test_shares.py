@@ -18,6 +18,7 @@ from pricing.kernel.reading import Reading
 from pricing.kernel.requests import NO_RECOMPUTE, Workload
 from pricing.kernel.shares import (
     LOGICAL,
+    MOST_KINDS,
     PACKED,
     SHARE_STEPS,
     EvidenceRows,
@@ -181,3 +182,24 @@ def test_a_reading_counts_for_little_less_than_its_rows(first: tuple[list[int], 
 
     assert (evidence.packed_rows + 1) * (SHARE_STEPS + 1) > total * SHARE_STEPS
     assert evidence.packed_rows <= evidence.logical_rows
+
+
+# --- many kinds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [1, 984])
+def test_beyond_the_most_kinds_the_rows_are_one_joint_kind_and_the_other_quantity_keeps_its_shares(more: int) -> None:
+    packed = [("gradients", 64), ("no gradients", 2_048)]
+    most = KindRows.of(packed, [(f"kind {number:04}", 10) for number in range(MOST_KINDS)])
+    many = KindRows.of(packed, [(f"kind {number:04}", 10) for number in range(MOST_KINDS + more)])
+
+    assert {share.quantity for share in shares_of(most)} == {PACKED, LOGICAL}
+    assert [(share.quantity, share.size_class) for share in shares_of(many)] == [(PACKED, 10), (PACKED, 0)]
+    assert rows_under(many.logical, LOGICAL, 3_000, shares_of(many)) == 3_000
+    told = evidence_rows(2_112, 3_000, 4, many)
+    assert told == EvidenceRows(packed_rows=2_048, logical_rows=3_000, grad_segments=3)
+
+
+def test_kinds_without_rows_do_not_make_many() -> None:
+    kinds = [(f"kind {number:04}", 10 if number < 2 else 0) for number in range(10 * MOST_KINDS)]
+    assert len(KindRows.of((), kinds).logical) == 2

@@ -327,3 +327,12 @@ def test_requests_may_be_shorter_than_a_window_and_shared_to_the_last_row() -> N
         assert output.target_log_probs is not None
         wanted = logits[torch.arange(6), torch.from_numpy(tokens)]
         torch.testing.assert_close(output.target_log_probs, wanted.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_caps_that_the_models_own_attention_leaves_out_are_refused_by_name() -> None:
+    """Older transformers run Gemma 2 under sdpa without its caps; newer ones refuse to, so the setting is put there."""
+    bound = bind_model(built("Gemma2ForCausalLM"))
+    for config in bound._configs:  # type: ignore[attr-defined]
+        config._attn_implementation_internal = "sdpa"
+    with pytest.raises(UnsupportedModelError, match='attn_implementation="eager"'):
+        packed_log_probs(bound, a_tree())
