@@ -34,7 +34,7 @@ from pricing.kernel.frontier import (
     lifted_bytes,
     needed_bytes,
 )
-from pricing.kernel.price import required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import (
     LOGICAL_ROW_BYTES,
@@ -455,5 +455,5 @@ def the_frontier_price_after_its_first_bound_covers_the_reading_that_made_it(t: 
         output_bytes=reading.output_bytes,
         segment_state_bytes=0,
     )
-    price = required_bytes(wave, after, FRONTIER, t.safety())
+    price = evidence_bytes(wave, after, FRONTIER, t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pricing.kernel.price import required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH
 from pricing.kernel.rate_laws import PACKED, WARM
@@ -83,7 +83,7 @@ def the_promise(t: Given, *, without: str = "", smaller: bool = False, beyond: b
     for name, says in device.assumed.items():
         if name != without:
             t.assume(says)
-    price = t.merged(required_bytes, wave, profile, law, t.safety())
+    price = t.merged(evidence_bytes, wave, profile, law, t.safety())
     tell_rate(t, profile, reading, wave)
     t.assume(fits(price, budget))
     t.prove(device.peak_bytes <= price, "within its price")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pricing import GIB, FileFormatError, PricingError, Profile, Signature, observe, required_bytes
+from pricing import GIB, FileFormatError, PricingError, Profile, Signature, allocated_bytes, observe
 from pricing.cli.app import pricing
 from pricing.formats.profile_file import ProfileFile, load_profile, load_profiles, merge_profiles
 from pricing.formats.strict_json import MAX_DEPTH, parse_json
@@ -57,7 +57,7 @@ def test_two_runs_on_one_file_lose_no_evidence(tmp_path: Path) -> None:
     for profile in (ours, theirs):
         merge_profiles(path, ProfileFile(profiles={None: profile}))
     after = load_profile(path)
-    assert required_bytes(a_wave(1_000), after) == required_bytes(a_wave(1_000), ours)
+    assert allocated_bytes(a_wave(1_000), after) == allocated_bytes(a_wave(1_000), ours)
     assert after.complete_readings == 3, "the common reading is not counted again"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pricing.kernel.errors import WaveError
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.price import required_bytes
+from pricing.kernel.price import allocated_bytes
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import Safety
 from pricing.kernel.rate_laws import WARM
@@ -164,7 +164,7 @@ def test_what_one_wave_taught_covers_every_wave_of_its_kinds(
             # Under a rate through the origin a wave smaller than the evidence is not covered, as everywhere.
             bounds = law is FRONTIER and readings == 3
             if bounds or fixed == 0 or priced.packed_rows >= reading.packed_rows:
-                assert required_bytes(priced, profile, law, ONE) >= need_bytes(second, costs, fixed)
+                assert allocated_bytes(priced, profile, law, ONE) >= need_bytes(second, costs, fixed)
 
 
 @given(first=waves_of_three_kinds(), grown=kind_rows)
