@@ -194,6 +194,7 @@ def _readings(wave: Wave, peak_bytes: int) -> Iterator[Reading]:
             grad_segments=wave.grad_segments,
             output_bytes=wave.output_bytes,
             peak_delta_bytes=bytes_read,
+            footprint_bytes=bytes_read,  # a device that reserves what it hands out
             kind=kind,
         )
 

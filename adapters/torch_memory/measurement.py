@@ -197,7 +197,7 @@ class Measurement:
         if not self.is_clean or self.reserved.peak_bytes is None:
             return None
         stayed = self._stayed_before()
-        return max(self.reserved.without(stayed), self.allocated.without(stayed)) + self.freed_bytes
+        return max(0, self.reserved.without(stayed), self.allocated.without(stayed)) + self.freed_bytes
 
     def _stayed_before(self) -> list[int]:
         """How much of the first n things made is still there, for every n."""
@@ -224,12 +224,10 @@ class Measurement:
             refusal = Refusal.PEAK_BELOW_BASELINE
         reading = None
         if refusal is None:
-            reading = Reading(
-                packed_rows=wave.evidence_rows.packed_rows,
-                logical_rows=wave.evidence_rows.logical_rows,
-                grad_segments=wave.evidence_rows.grad_segments,
-                output_bytes=wave.output_bytes,
+            reading = Reading.of(
+                wave,
                 peak_delta_bytes=max(0, compute_bytes) + freed_bytes,
+                footprint_bytes=self.footprint_bytes,
                 retained_bytes=retained_bytes,
                 grads=grads,
                 kind=kind,

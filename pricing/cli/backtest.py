@@ -11,7 +11,7 @@ import click
 
 from pricing.cli.options import COUNT, json_option, laws_option, safety_option
 from pricing.cli.output import console, emit_json, percent_text, say
-from pricing.evidence.backtest import DEFAULT_SKIP, Backtest, Order, backtest
+from pricing.evidence.backtest import DEFAULT_SKIP, Backtest, Order, backtest, quantities_of
 from pricing.evidence.trace import read_trace
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import Safety
@@ -52,7 +52,8 @@ def command(
 
     Wave by wave, in order: priced by the profile learned from the waves before it, then observed. `under` counts
     prices below the observed peak: waves that might have been admitted and run out of memory. The `over` figures are
-    price / peak - 1.
+    price / peak - 1. A trace whose waves each began with a released cache is scored twice: by the peak of what was
+    allocated, and by the footprint, the peak of what was reserved.
 
     Example:
 
@@ -61,23 +62,25 @@ def command(
     """
     loaded = [(path, read_trace(path)) for path in traces]
     results: list[Backtest] = []
-    total = len(laws) * sum(len(waves) for _, waves in loaded)
-    with _Progress(total) as progress:
-        for path, waves in loaded:
-            for law in laws:
-                progress.says(f"{Path(path).name}, {law.name}")
-                results.append(
-                    backtest(
-                        path,
-                        waves,
-                        law,
-                        safety=safety,
-                        skip=skip,
-                        order=Order(order),
-                        seed=seed,
-                        on_wave=progress.advance,
-                    )
+    asked = [
+        (path, waves, quantity, law) for path, waves in loaded for quantity in quantities_of(waves) for law in laws
+    ]
+    with _Progress(sum(len(waves) for _, waves, _, _ in asked)) as progress:
+        for path, waves, quantity, law in asked:
+            progress.says(f"{Path(path).name}, {law.name}")
+            results.append(
+                backtest(
+                    path,
+                    waves,
+                    law,
+                    safety=safety,
+                    quantity=quantity,
+                    skip=skip,
+                    order=Order(order),
+                    seed=seed,
+                    on_wave=progress.advance,
                 )
+            )
     if plot is not None:
         from pricing.cli.backtest_plot import draw
 
@@ -122,7 +125,7 @@ def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:
     first = results[0]
     order = "" if first.order is Order.RECORDED else f", {first.order} order"
     table = Table(title=f"Price against observed peak, safety {first.safety}{order}", title_justify="left")
-    for heading in ("trace", "law"):
+    for heading in ("trace", "peak of", "law"):
         table.add_column(heading, no_wrap=True)
     for heading in ("scored", "under", "over: min", "median", "p95", "max", "median GiB"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -130,8 +133,10 @@ def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:
     for at, result in enumerate(results):
         score = result.score
         opens_trace = at == 0 or results[at - 1].trace != result.trace
+        opens_quantity = opens_trace or results[at - 1].quantity != result.quantity
         table.add_row(
             names[result.trace] if opens_trace else "",
+            str(result.quantity) if opens_quantity else "",
             result.law,
             f"{score.scored:,}",
             f"[bold red]{score.under:,}[/]" if score.under else "0",

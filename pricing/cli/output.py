@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pricing.kernel.errors import PricingError
-from pricing.kernel.price import Price
+from pricing.kernel.price import Price, QuantityPrice
 from pricing.text import visible
 
 if TYPE_CHECKING:
@@ -53,12 +53,16 @@ def percent_text(share: Fraction | None) -> str:
 
 
 def price_to_json(priced: Price) -> dict[str, object]:
-    """The head of a price: what it is, under which law, and which term decided."""
+    """The head of a price: what it is, under which law, and which quantity and term decided."""
     return {
         "law": priced.law,
         "safety": str(priced.safety),
         "required_bytes": priced.required_bytes,
         "retained_bytes": priced.retained_bytes,
+        "quantity": str(priced.quantity),
+        "allocated_bytes": priced.allocated.required_bytes,
+        "footprint_bytes": priced.footprint.required_bytes,
+        "footprint_learned": priced.footprint.learned,
         "binding_term": priced.binding_term,
         "packed_priced": priced.packed_priced,
         "ineligible": [{"name": reason.name.lower(), "reason": str(reason)} for reason in priced.ineligible],
@@ -66,13 +70,33 @@ def price_to_json(priced: Price) -> dict[str, object]:
 
 
 def price_parts_to_json(priced: Price) -> dict[str, object]:
-    """The parts of a price: required = ceil(safety * (output + max(floor, least term + charges)))."""
+    """The parts of a price: those of the quantity that decided, and both under `quantities`.
+
+    Each quantity that has evidence is ceil(safety * (output + max(floor, least term + charges))). A footprint without
+    has the parts of the allocated price, and 4/3 of its bytes.
+    """
     return {
-        "compute_bytes": priced.compute_bytes,
+        **_parts_to_json(priced.deciding),
         "output_bytes": priced.output_bytes,
         "floor_bytes": priced.floor_bytes,
-        "logical_charge_bytes": priced.logical_charge_bytes,
-        "segment_charge_bytes": priced.segment_charge_bytes,
+        "quantities": {
+            str(one.quantity): {
+                "learned": one.learned,
+                "required_bytes": one.required_bytes,
+                "retained_bytes": one.retained_bytes,
+                "binding_term": one.binding_term,
+                **_parts_to_json(one),
+            }
+            for one in (priced.allocated, priced.footprint)
+        },
+    }
+
+
+def _parts_to_json(one: QuantityPrice) -> dict[str, object]:
+    return {
+        "compute_bytes": one.compute_bytes,
+        "logical_charge_bytes": one.logical_charge_bytes,
+        "segment_charge_bytes": one.segment_charge_bytes,
         "terms": [
             {
                 "binding": str(term.binding),
@@ -80,6 +104,6 @@ def price_parts_to_json(priced: Price) -> dict[str, object]:
                 "bytes_per_row": term.bytes_per_row,
                 "model_bytes": term.model_bytes,
             }
-            for term in priced.terms
+            for term in one.terms
         ],
     }

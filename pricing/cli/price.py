@@ -62,6 +62,7 @@ def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     if as_json:
         emit_json(price_to_json(priced))
         return
-    say(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), bound by {priced.binding_term}")
+    decided = f"bound by the {priced.quantity}, {priced.binding_term}"
+    say(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), {decided}")
     if profile.is_empty:
         say("Priced cold: nothing was learned yet, so outputs and the floor are all there is.", err=True)

@@ -36,7 +36,8 @@ def what_grew_from_a_profile_absorbs_it(profile: Profile, reading: Reading) -> b
 
 def merged_profile_is_reachable(one: Profile, other: Profile) -> bool:
     """INV-19: what comes out satisfies the invariant that every profile built by `observe` does."""
-    return broken_invariant(merge(one, other)) is None
+    both = merge(one, other)
+    return broken_invariant(both) is None and broken_invariant(both.footprint) is None
 
 
 def merging_keeps_the_seed_out(one: Profile, other: Profile) -> bool:

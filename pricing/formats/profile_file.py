@@ -1,6 +1,6 @@
 """The profile file: what was learned, kept between runs. One format, read by every command and by the trainer.
 
-    {"checksum": "sha256:...", "format": "packed-pricing profile", "schema_version": 1, "environment": {...},
+    {"checksum": "sha256:...", "format": "packed-pricing profile", "schema_version": 2, "environment": {...},
      "profiles": [{"signature": {...} or null, "profile": {...}}, ...]}
 
 Integers only, keys sorted, entries in the order of their signatures, so equal contents are equal bytes. A file may
@@ -8,9 +8,10 @@ hold one profile without a signature (what `pricing learn` makes of plain readin
 signature (what a trainer keeps). `environment` is free text by name: what the profiles were learned on.
 
 A profile without warm fields reads as one whose warm fit was never made, and prices as it did before such fields
-were written. Everything else that is missing, misspelt, or reachable by no history of readings, is a `FileFormatError`.
-The checksum is over the canonical JSON of the rest: one flipped bit can make another valid profile, and a lower price.
-A file without one is taken as it is.
+were written. Version 1 had no evidence of footprints: such a file is read, and its profiles know none. Everything else
+that is missing, misspelt, or reachable by no history of readings, is a `FileFormatError`. The checksum is over the
+canonical JSON of the rest: one flipped bit can make another valid profile, and a lower price. A file without one is
+taken as it is.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ from pricing.formats.strict_json import Fields, canonical_json, read_json_file
 from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
 from pricing.kernel.errors import PricingError, ProfileError
 from pricing.kernel.merge import merge
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import NO_FOOTPRINT, Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing
 from pricing.kernel.requests import RecomputeMode, Signature
 from pricing.kernel.shares import Share
 from pricing.kernel.splits import SplitKey, merge_splits
 
 FORMAT: Final = "packed-pricing profile"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""Written. Version 1, of 0.1, is the same without `footprint`, and is read too."""
+
+READ_VERSIONS: Final = (1, 2)
 
 Json = dict[str, object]
 
@@ -172,9 +176,11 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
     """The contents of a document of this format. Raises `FileFormatError`."""
     if fields.text("format") != FORMAT:
         raise fields.error("format", f'must be "{FORMAT}"', fields.raw("format"))
-    if fields.count("schema_version") != SCHEMA_VERSION:
+    if fields.count("schema_version") not in READ_VERSIONS:
         raise fields.error(
-            "schema_version", f"this build reads version {SCHEMA_VERSION} only", fields.raw("schema_version")
+            "schema_version",
+            f"this build reads version {' and '.join(map(str, READ_VERSIONS))} only",
+            fields.raw("schema_version"),
         )
     environment = fields.optional_member("environment")
     profiles: dict[Signature | None, Profile] = {}
@@ -202,19 +208,28 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
 
 
 def profile_to_json(profile: Profile) -> Json:
-    """A profile as JSON values; exact."""
+    """A profile as JSON values; exact. `footprint` is null where no footprint was read."""
+    footprint = profile.footprint
     return {
-        "peak_bytes_per_row": profile.peak_bytes_per_row,
-        "largest_packed_rows": profile.largest_packed_rows,
-        "sharing": sharing_to_json(profile.sharing),
-        "retained_bytes_per_row": profile.retained_bytes_per_row,
-        "complete_readings": profile.complete_readings,
-        "warm_bytes_per_row": profile.warm_bytes_per_row,
-        "warm_packed_rows": profile.warm_packed_rows,
-        "warm_sharing": None if profile.warm_sharing is None else sharing_to_json(profile.warm_sharing),
+        **evidence_to_json(profile),
+        "footprint": None if footprint == NO_FOOTPRINT else evidence_to_json(footprint),
+    }
+
+
+def evidence_to_json(evidence: Evidence) -> Json:
+    """What was learned of one quantity, as JSON values."""
+    return {
+        "peak_bytes_per_row": evidence.peak_bytes_per_row,
+        "largest_packed_rows": evidence.largest_packed_rows,
+        "sharing": sharing_to_json(evidence.sharing),
+        "retained_bytes_per_row": evidence.retained_bytes_per_row,
+        "complete_readings": evidence.complete_readings,
+        "warm_bytes_per_row": evidence.warm_bytes_per_row,
+        "warm_packed_rows": evidence.warm_packed_rows,
+        "warm_sharing": None if evidence.warm_sharing is None else sharing_to_json(evidence.warm_sharing),
         "frontier": {
-            "peak": [_band_to_json(band) for band in profile.frontier.peak],
-            "retained": [_band_to_json(band) for band in profile.frontier.retained],
+            "peak": [_band_to_json(band) for band in evidence.frontier.peak],
+            "retained": [_band_to_json(band) for band in evidence.frontier.retained],
         },
     }
 
@@ -256,11 +271,24 @@ _WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
 
 
 def profile_from_json(fields: Fields) -> Profile:
-    """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields.
+    """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields or footprints.
 
     Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have. A
-    profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has.
+    profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has. One
+    without footprints is priced at a factor above what is allocated until it has one.
     """
+    allocated = _evidence_fields(fields)
+    beside = fields.optional_member("footprint")
+    footprint = NO_FOOTPRINT
+    if beside is not None:
+        taken = _evidence_fields(beside)
+        beside.finish()
+        footprint = beside.build(lambda: Evidence(**taken))
+    fields.finish()
+    return fields.build(lambda: Profile(**allocated, footprint=footprint))
+
+
+def _evidence_fields(fields: Fields) -> EvidenceFields:
     complete = fields.count("complete_readings", 0)
     if not any(name in _WARM_FIELDS for name in fields.unknown):
         complete = min(complete, 1)
@@ -269,22 +297,17 @@ def profile_from_json(fields: Fields) -> Profile:
     retained = fields.optional_count("retained_bytes_per_row")
     warm, warm_rows = fields.optional_count("warm_bytes_per_row"), fields.optional_count("warm_packed_rows")
     warm_pair = fields.optional_member("warm_sharing")
-    warm_sharing = None if warm_pair is None else sharing_from_json(warm_pair)
     bands = fields.optional_member("frontier")
-    frontier = FrontierEvidence() if bands is None else _frontier_from_json(bands)
-    fields.finish()
-    return fields.build(
-        lambda: Profile(
-            peak_bytes_per_row=peak,
-            largest_packed_rows=rows,
-            sharing=sharing,
-            retained_bytes_per_row=retained,
-            complete_readings=complete,
-            warm_bytes_per_row=warm,
-            warm_packed_rows=warm_rows,
-            warm_sharing=warm_sharing,
-            frontier=frontier,
-        )
+    return EvidenceFields(
+        peak_bytes_per_row=peak,
+        largest_packed_rows=rows,
+        sharing=sharing,
+        retained_bytes_per_row=retained,
+        complete_readings=complete,
+        warm_bytes_per_row=warm,
+        warm_packed_rows=warm_rows,
+        warm_sharing=None if warm_pair is None else sharing_from_json(warm_pair),
+        frontier=FrontierEvidence() if bands is None else _frontier_from_json(bands),
     )
 
 

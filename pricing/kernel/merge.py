@@ -14,13 +14,17 @@ it was before. Two processes that have each seen only their seed know a seed tog
 from __future__ import annotations
 
 from pricing.kernel.bands import NO_EVIDENCE, Band, Bands, FrontierEvidence, joined
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing, maximum, minimum, more_sharing
 
 
 def merge(one: Profile, other: Profile) -> Profile:
-    """The profile that knows what either knows: each field the larger, the warm floor the smaller."""
-    return Profile(
+    """The profile that knows what either knows: each field the larger, the warm floor the smaller; footprints too."""
+    return Profile(**_merged(one, other), footprint=Evidence(**_merged(one.footprint, other.footprint)))
+
+
+def _merged(one: Evidence, other: Evidence) -> EvidenceFields:
+    return EvidenceFields(
         peak_bytes_per_row=maximum(one.peak_bytes_per_row, other.peak_bytes_per_row),
         largest_packed_rows=maximum(one.largest_packed_rows, other.largest_packed_rows),
         sharing=merge_sharing(one.sharing, other.sharing),

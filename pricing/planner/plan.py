@@ -23,7 +23,7 @@ What was priced is what runs: `WavePlan.layout` gives the layout, and its rows a
 >>> cold.verdict.value, cold.width
 ('cold_start', 1)
 >>> reading = Reading(packed_rows=1_200, logical_rows=1_200, grad_segments=1, output_bytes=4_800,
-...     peak_delta_bytes=400_000_000)
+...     peak_delta_bytes=370_000_000, footprint_bytes=400_000_000)
 >>> profiles = {cold.signature: observe(Profile(), reading)}
 >>> warm = plan_wave(batch, start=cold.next_start, profiles=profiles, available_bytes=1 << 30)
 >>> warm.verdict.value, warm.width, warm.wave.packed_rows, warm.wave.logical_rows, warm.price.binding_term

@@ -16,8 +16,8 @@ from itertools import accumulate
 from typing import Final, Protocol
 
 from pricing.kernel.law import Law
-from pricing.kernel.price import required_bytes, retained_bytes
-from pricing.kernel.profile import Profile
+from pricing.kernel.price import cold_footprint_bytes, evidence_bytes, required_bytes, retained_bytes
+from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import TRUST_GROWTH, Safety, ceil_div, with_safety
 from pricing.kernel.requests import Signature, Workload
 from pricing.kernel.shares import Share
@@ -233,18 +233,29 @@ def _cut_at(
 
 
 def retained_lower_bound_bytes(wave: Wave, profile: Profile, law: Law, safety: Safety) -> int:
-    """A lower bound on the retained bytes of any layout of a wave, from the wave at full sharing (its fewest rows).
+    """A lower bound on the retained bytes of any layout of a wave, of either quantity as in `retained_bytes`.
+
+    `profile` is not empty.
+    """
+    allocated = _retained_lower_bound(wave, profile, law, safety)
+    if profile.footprint.is_empty:
+        return cold_footprint_bytes(wave, allocated)
+    return max(allocated, _retained_lower_bound(wave, profile.footprint, law, safety))
+
+
+def _retained_lower_bound(wave: Wave, profile: Evidence, law: Law, safety: Safety) -> int:
+    """The same by one body of evidence, from the wave at full sharing (its fewest rows).
 
     The retained price at full sharing is *not* one: a layout with more rows may lie inside the sharing window where the
     full-sharing one lies outside and counts as keeping everything. Either a layout is outside a window, and retains its
-    required bytes, or it has at least L / (8 r) rows and retains what these keep. `profile` is not empty.
+    required bytes, or it has at least L / (8 r) rows and retains what these keep.
     """
     rows = max(
         wave.packed_rows,
         ceil_div(wave.logical_rows * profile.sharing.packed_rows, TRUST_GROWTH * profile.sharing.logical_rows),
     )
     bare = replace(wave, grad_segments=0)
-    required = required_bytes(bare, profile, law, safety)
+    required = evidence_bytes(bare, profile, law, safety)
     if wave.packed_rows == 0:
         return required
     inside = replace(bare, packed_rows=rows)

@@ -28,7 +28,7 @@ from pricing.formats.codec import (
 from pricing.formats.profile_file import profile_from_json, profile_to_json
 from pricing.formats.strict_json import Fields
 from pricing.kernel.law import Term
-from pricing.kernel.price import Price
+from pricing.kernel.price import Price, Quantity, QuantityPrice
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.reading import Reading, ReadingKind
@@ -36,8 +36,9 @@ from pricing.kernel.requests import RecomputeMode, Workload
 from pricing.kernel.wave import Wave
 from pricing.planner.budget import Budget
 
-SCHEMA_VERSION: Final = 1
-"""Version of the format. Fields may be added within a version; a change of meaning or a removal raises it."""
+SCHEMA_VERSION: Final = 2
+"""Version of the format. Fields may be added within a version; a change of meaning or a removal raises it. In version
+1 a wave's price was that of what it allocates; since version 2 it is the higher of that and its footprint's."""
 
 PER_MILLION: Final = 1_000_000
 
@@ -163,8 +164,40 @@ class TermFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuantityFacts:
+    """The price of one quantity, taken apart. Not `learned`: a footprint priced at a factor above what is allocated."""
+
+    quantity: Quantity
+    learned: bool
+    required_bytes: Count
+    retained_bytes: Count
+    compute_bytes: Count
+    terms: tuple[TermFacts, ...]
+    logical_charge_bytes: Count
+    segment_charge_bytes: Count
+    binding_term: str
+
+    @classmethod
+    def of(cls, price: QuantityPrice) -> Self:
+        return cls(
+            quantity=price.quantity,
+            learned=price.learned,
+            required_bytes=price.required_bytes,
+            retained_bytes=price.retained_bytes,
+            compute_bytes=price.compute_bytes,
+            terms=tuple(_term_facts(term) for term in price.terms),
+            logical_charge_bytes=price.logical_charge_bytes,
+            segment_charge_bytes=price.segment_charge_bytes,
+            binding_term=str(price.binding_term),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceFacts:
-    """A price with its parts. `ineligible` holds the names of the reasons why it was not packed-priced."""
+    """A price with its parts: those of the quantity that decided, and beside them the price of the other.
+
+    `ineligible` holds the names of the reasons why it was not packed-priced. other: None before version 2.
+    """
 
     required_bytes: Count
     retained_bytes: Count
@@ -176,20 +209,45 @@ class PriceFacts:
     segment_charge_bytes: Count
     binding_term: str
     ineligible: tuple[str, ...]
+    quantity: Quantity = Quantity.ALLOCATED
+    learned: bool = True
+    other: QuantityFacts | None = None
 
     @classmethod
     def of(cls, price: Price) -> Self:
+        deciding = price.deciding
+        other = price.allocated if deciding is price.footprint else price.footprint
+        return cls._of(price, deciding, price.required_bytes, price.retained_bytes, QuantityFacts.of(other))
+
+    @classmethod
+    def of_allocated(cls, price: Price) -> Self:
+        """The price as it was before there were footprints: what records of version 1 hold."""
+        allocated = price.allocated
+        return cls._of(price, allocated, allocated.required_bytes, allocated.retained_bytes, None)
+
+    @classmethod
+    def _of(
+        cls,
+        price: Price,
+        deciding: QuantityPrice,
+        required_bytes: int,
+        retained_bytes: int,
+        other: QuantityFacts | None,
+    ) -> Self:
         return cls(
-            required_bytes=price.required_bytes,
-            retained_bytes=price.retained_bytes,
-            compute_bytes=price.compute_bytes,
+            required_bytes=required_bytes,
+            retained_bytes=retained_bytes,
+            compute_bytes=deciding.compute_bytes,
             output_bytes=price.output_bytes,
             floor_bytes=price.floor_bytes,
-            terms=tuple(_term_facts(term) for term in price.terms),
-            logical_charge_bytes=price.logical_charge_bytes,
-            segment_charge_bytes=price.segment_charge_bytes,
-            binding_term=str(price.binding_term),
+            terms=tuple(_term_facts(term) for term in deciding.terms),
+            logical_charge_bytes=deciding.logical_charge_bytes,
+            segment_charge_bytes=deciding.segment_charge_bytes,
+            binding_term=str(deciding.binding_term),
             ineligible=tuple(reason.name for reason in price.ineligible),
+            quantity=deciding.quantity,
+            learned=other is None or deciding.learned,
+            other=other,
         )
 
 
@@ -326,6 +384,7 @@ class ObservedFacts:
     complete: bool
     error_bytes: Signed
     over_per_million: Signed | None
+    footprint_bytes: Count | None = None
 
     @classmethod
     def of(cls, reading: Reading, required_bytes: int) -> Self:
@@ -343,6 +402,7 @@ class ObservedFacts:
             complete=reading.is_complete,
             error_bytes=error,
             over_per_million=error * PER_MILLION // reading.peak_delta_bytes if reading.peak_delta_bytes else None,
+            footprint_bytes=reading.footprint_bytes,
         )
 
     @property
@@ -357,6 +417,7 @@ class ObservedFacts:
             grads=self.grads,
             kind=self.kind,
             closes_wave=self.closes_wave,
+            footprint_bytes=self.footprint_bytes,
         )
 
 

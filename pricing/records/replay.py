@@ -15,7 +15,13 @@ from typing import Final
 from pricing.formats.codec import IncompleteRecordError, encode
 from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
-from pricing.kernel.price import price, required_bytes, retained_bytes
+from pricing.kernel.price import (
+    allocated_bytes,
+    price,
+    required_bytes,
+    retained_bytes,
+    retained_evidence_bytes,
+)
 from pricing.kernel.quantities import Safety
 from pricing.planner.budget import fits, judge
 from pricing.planner.refusal import Refusal
@@ -130,15 +136,22 @@ class _Pricer:
     law: Law
     safety: Safety
 
+    @property
+    def knows_footprints(self) -> bool:
+        """Records of version 1 were decided by what is allocated alone."""
+        return self.record.schema_version > 1
+
     def price(self, wave: WaveFacts) -> PriceFacts:
-        record = self.record
-        return PriceFacts.of(price(record.wave_of(wave), record.profile_of(wave), self.law, self.safety))
+        priced = price(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
+        return PriceFacts.of(priced) if self.knows_footprints else PriceFacts.of_allocated(priced)
 
     def required_bytes(self, wave: WaveFacts) -> int:
-        return required_bytes(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
+        figure = required_bytes if self.knows_footprints else allocated_bytes
+        return figure(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
 
     def retained_bytes(self, wave: WaveFacts) -> int:
-        return retained_bytes(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
+        figure = retained_bytes if self.knows_footprints else retained_evidence_bytes
+        return figure(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
 
     def width(self, step: WidthFacts) -> WidthFacts:
         profile = self.record.profile_of(step.wave)

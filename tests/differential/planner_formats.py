@@ -135,13 +135,13 @@ def _compare_wave(
     workload = curve.workload(width, ONE_LAYER_FULL)
     wave = setting.wave(shape, batch.item_requests(plan.start, width), workload, cold=plan.profile.is_empty)
     theirs = recorded.count("required")
-    if cheap and theirs > price(wave, plan.profile).required_bytes + _above(price(wave, plan.profile), wave):
+    if cheap and theirs > price(wave, plan.profile).allocated.required_bytes + _above(price(wave, plan.profile), wave):
         wave = replace(wave, packed_rows=shape.unshared_rows, grad_segments=2 * width)
     _compare_required(price(wave, plan.profile), wave, theirs, comparison)
 
 
 def _compare_required(priced: Price, wave: Wave, theirs: int, comparison: Comparison) -> None:
-    comparison.within("required", priced.required_bytes, theirs - BELOW_BYTES, theirs + _above(priced, wave))
+    comparison.within("required", priced.allocated.required_bytes, theirs - BELOW_BYTES, theirs + _above(priced, wave))
 
 
 def _above(priced: Price, wave: Wave) -> Fraction:

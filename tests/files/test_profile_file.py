@@ -172,7 +172,7 @@ def test_what_every_file_has_must_be_there(name: str, tmp_path: Path) -> None:
     ("name", "value"),
     [
         ("format", "other"),
-        ("schema_version", 2),
+        ("schema_version", 3),
         ("schema_version", 0),
         ("schema_version", 1.0),
         ("extra", 1),

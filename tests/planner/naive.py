@@ -296,6 +296,7 @@ def learned(
                     grad_segments=1,
                     output_bytes=0,
                     peak_delta_bytes=rows * bytes_per_row // (2 if forward else 1),
+                    footprint_bytes=rows * bytes_per_row // (2 if forward else 1),  # a device without a cache
                     retained_bytes=rows * bytes_per_row // 4 if forward and retained else None,
                     kind=kind,
                 ),

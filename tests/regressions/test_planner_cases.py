@@ -54,6 +54,7 @@ def whole(packed: int, logical: int, peak_bytes: int, *, grads: bool = True) -> 
         grad_segments=0,
         output_bytes=0,
         peak_delta_bytes=peak_bytes,
+        footprint_bytes=peak_bytes,
         grads=grads,
         kind=kind,
         closes_wave=not grads,
@@ -152,6 +153,7 @@ class TestD02FirstSharedBatch:
             grad_segments=0,
             output_bytes=0,
             peak_delta_bytes=15_000 * 400_000,
+            footprint_bytes=15_000 * 400_000,
             retained_bytes=15_000 * 40_000,
             kind=ReadingKind.FORWARD_ONLY,
         )
@@ -176,6 +178,7 @@ class TestD11RetainedShare:
             grad_segments=0,
             output_bytes=0,
             peak_delta_bytes=60 * GIB,
+            footprint_bytes=60 * GIB,
             retained_bytes=30 * GIB,
             kind=ReadingKind.FORWARD_ONLY,
         )
@@ -354,6 +357,7 @@ class TestA05CountOfParts:
             grad_segments=0,
             output_bytes=0,
             peak_delta_bytes=rows,
+            footprint_bytes=rows,
             retained_bytes=0,
             kind=ReadingKind.FORWARD_ONLY,
         )
@@ -403,7 +407,7 @@ def test_sums_beyond_what_can_be_counted_end_the_wave_before_them(outputs: tuple
     """Width 1 fits and width 2 has no number: that raised, although nobody needs width 2."""
     spec = RequestSpec(input_shape=(2,), logits=True)
     batch = Batch([[PlanRequest(tokens=[7, at], spec=spec, output_bytes=size)] for at, size in enumerate(outputs)])
-    profile = observe_all(Profile(), [a_reading(10, 10, logical_rows=10)] * 3)
+    profile = observe_all(Profile(), [a_reading(10, 10, logical_rows=10, footprint_bytes=10)] * 3)
     plan = plan_batch(batch, profiles=lambda _: profile, available_bytes=MAX_QUANTITY, safety=EXACT)
     assert all(sum(outputs[wave.start : wave.next_start]) <= MAX_QUANTITY for wave in plan.waves)
     assert plan.unplanned_items == 0 and len(plan.waves) == 2 and not plan.refused
