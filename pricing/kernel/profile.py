@@ -172,8 +172,13 @@ def observe(profile: Profile, reading: Reading) -> Profile:
         return profile
     footprint, of_footprint = profile.footprint, reading.of_footprint
     if of_footprint is not None:
-        footprint = Evidence(**_observed(footprint, of_footprint, is_after_seed(footprint, of_footprint)))
+        footprint = observe_footprint(footprint, of_footprint)
     return Profile(**_observed(profile, reading, profile.complete_readings >= 1), footprint=footprint)
+
+
+def observe_footprint(footprint: Evidence, reading: Reading) -> Evidence:
+    """The evidence of footprints after a reading of 1 packed row or more whose peak is the footprint."""
+    return Evidence(**_observed(footprint, reading, is_after_seed(footprint, reading)))
 
 
 def is_after_seed(footprint: Evidence, reading: Reading) -> bool:

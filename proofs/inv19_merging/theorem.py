@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing.kernel.merge import _larger, _smaller, merge, merge_sharing
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence
 from pricing.kernel.quantities import UNSHARED, more_sharing
 from proofs.inv10_order.theorem import is_equal
 from proofs.lemmas import (
@@ -60,6 +60,6 @@ def a_merged_profile_is_above_both(t: Given) -> None:
 def counts_and_sizes_merge_the_same_in_either_order(t: Given) -> None:
     one, other = t.profile("one", retained=False, warm="none"), t.profile("other", retained=False, warm="none")
     there, back = merge(one, other), merge(other, one)
-    for field in Profile.__slots__:
+    for field in Evidence.__slots__:
         if field not in ("sharing", "frontier"):
             t.prove(is_equal(getattr(there, field), getattr(back, field)), field)

@@ -30,8 +30,11 @@ MERGED: list[Callable[..., Any]] = [
     quantities.more_sharing,
     quantities.with_safety,
     reading.require_peak_above_baseline,
+    reading.require_footprint_above_peak,
+    reading.scaled_up,
     wave.require_rows_to_run,
     profile.require_reachable,
+    profile.require_footprint_of_readings,
     rate_laws.sharing_rows,
     rate_laws.is_retained_trusted,
 ]

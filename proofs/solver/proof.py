@@ -25,7 +25,7 @@ import z3
 from pricing.kernel.bands import NO_EVIDENCE, FrontierEvidence
 from pricing.kernel.errors import PricingError
 from pricing.kernel.law import Law
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import Safety, Sharing
 from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.reading import Reading, ReadingKind
@@ -117,8 +117,17 @@ class Given(ABC):
         """Any reachable profile (the shipped `require_reachable` is what is assumed of it).
 
         `retained`: with a retained rate, without, or (None) both. `warm`: "none", "pending" (a warm rate without a
-        fit), "fit", or (None) all three.
+        fit), "fit", or (None) all three. Of footprints it knows none.
         """
+        fields = self._learned(name, retained=retained, warm=warm)
+        return self.valid(lambda: Profile(**fields))
+
+    def footprints(self, name: str = "footprint", *, retained: bool | None = None, warm: str | None = None) -> Evidence:
+        """Any reachable evidence of footprints: as a profile's own, but a warm rate may be pending before the seed."""
+        fields = self._learned(name, retained=retained, warm=warm)
+        return self.valid(lambda: Evidence(**fields))
+
+    def _learned(self, name: str, *, retained: bool | None, warm: str | None) -> dict[str, Any]:
         shape = self.choose("none", "pending", "fit") if warm is None else warm
         keeps = self.choose(False, True) if retained is None else retained
         fields: dict[str, Any] = {
@@ -134,8 +143,7 @@ class Given(ABC):
         if shape == "fit":
             fields["warm_packed_rows"] = self.integer(f"{name}.Pw")
             fields["warm_sharing"] = self.sharing(f"{name}.rw")
-        evidence = self.evidence()
-        return self.valid(lambda: Profile(**fields, frontier=evidence))
+        return fields | {"frontier": self.evidence()}
 
     def reading(
         self,
@@ -144,11 +152,12 @@ class Given(ABC):
         complete: bool | None = None,
         retained: bool | None = None,
         kind: tuple[ReadingKind, bool, bool] | None = None,
+        footprint: bool = False,
     ) -> Reading:
         """Any reading that no guard refuses. `complete`: a whole wave, a forward, or (None) both.
 
         `kind` names (kind, grads, closes_wave) instead: `observe` asks only `is_complete` of them, which has its own
-        theorem.
+        theorem. `footprint`: with one, which a wave that ran out of memory always has.
         """
         if kind is None:
             whole = self.choose(True, False) if complete is None else complete
@@ -157,6 +166,8 @@ class Given(ABC):
         counts = ("packed_rows", "logical_rows", "grad_segments", "output_bytes", "peak_delta_bytes")
         fields: dict[str, Any] = {field: self.integer(f"{name}.{field}") for field in counts}
         fields["retained_bytes"] = self.integer(f"{name}.retained_bytes") if keeps else None
+        if footprint or kind[0] is ReadingKind.OUT_OF_MEMORY:
+            fields["footprint_bytes"] = self.integer(f"{name}.footprint_bytes")
         return self.valid(lambda: Reading(kind=kind[0], grads=kind[1], closes_wave=kind[2], **fields))
 
 

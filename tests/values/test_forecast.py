@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import LAWS, Law, Profile, Reading, ReadingKind, Wave, Workload, observe, price, required_bytes
+from pricing import LAWS, Law, Profile, Reading, ReadingKind, Wave, Workload, allocated_bytes, observe, price
 from pricing.kernel.errors import QuantityError
 from pricing.kernel.forecast import FORECAST_SAFETY, NO_FORECAST, Forecast, ForecastLine, forecast_peak_bytes
 from pricing.kernel.quantities import Safety, with_safety
@@ -36,7 +36,7 @@ def reading(**changes: object) -> Reading:
 def test_a_cold_wave_costs_its_forecast_and_says_so(law: Law) -> None:
     wave = replace(WAVE, forecast_bytes=9_000_001)
     priced = price(wave, Profile(), law, Safety.parse("51/50"))
-    assert priced.required_bytes == required_bytes(wave, Profile(), law, Safety.parse("51/50")) == 9_900_002
+    assert priced.allocated.required_bytes == allocated_bytes(wave, Profile(), law, Safety.parse("51/50")) == 9_900_002
     assert (priced.binding_term, priced.safety, priced.compute_bytes) == ("forecast", FORECAST_SAFETY, 8_984_001)
 
 
@@ -52,7 +52,7 @@ def test_it_ends_with_the_first_complete_reading_and_not_before(law: Law, foreca
     wave = replace(WAVE, forecast_bytes=forecast_bytes)
     incomplete = observe(Profile(), reading(peak_delta_bytes=peak_bytes, kind=ReadingKind.INTERRUPTED))
     forecast = with_safety(FORECAST_SAFETY.numerator, FORECAST_SAFETY.denominator, forecast_bytes)
-    assert required_bytes(wave, incomplete, law) == max(required_bytes(WAVE, incomplete, law), forecast)
+    assert allocated_bytes(wave, incomplete, law) == max(allocated_bytes(WAVE, incomplete, law), forecast)
     complete = observe(incomplete, reading(peak_delta_bytes=peak_bytes))
     assert price(wave, complete, law) == price(WAVE, complete, law)
 
@@ -81,7 +81,7 @@ def test_a_forecast_never_falls_as_a_wave_grows(
 ) -> None:
     def required(packed: int, logical: int, segments: int) -> int:
         wave = replace(WAVE, packed_rows=packed, logical_rows=logical, grad_segments=segments)
-        return required_bytes(
+        return allocated_bytes(
             replace(wave, forecast_bytes=forecast_peak_bytes(forecast, packed, logical, segments)), Profile()
         )
 
@@ -95,6 +95,6 @@ def test_nothing_is_forecast_of_nothing() -> None:
     assert NO_FORECAST.is_empty
     assert forecast_peak_bytes(NO_FORECAST, 10, 10, 1) == 0
     empty = replace(WAVE, packed_rows=0, logical_rows=0, grad_segments=0, forecast_bytes=77)
-    assert required_bytes(empty, Profile()) == price(empty, Profile()).required_bytes == WAVE.output_bytes
+    assert allocated_bytes(empty, Profile()) == price(empty, Profile()).required_bytes == WAVE.output_bytes
     with pytest.raises(QuantityError, match="bytes_per_packed_row"):
         ForecastLine(phase="x", fixed_bytes=0, bytes_per_packed_row=-1)
