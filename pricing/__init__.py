@@ -23,10 +23,19 @@ from pricing.kernel.errors import (
 )
 from pricing.kernel.law import BindingTerm, Ineligible, Law, Term, ineligibility
 from pricing.kernel.laws import DEFAULT_LAW, LAWS, find_law
-from pricing.kernel.price import Price, price, required_bytes, retained_bytes
-from pricing.kernel.profile import Profile, observe
+from pricing.kernel.price import (
+    Price,
+    Quantity,
+    QuantityPrice,
+    allocated_bytes,
+    footprint_price_bytes,
+    price,
+    required_bytes,
+    retained_bytes,
+)
+from pricing.kernel.profile import Evidence, Profile, needs_footprint, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, Safety, Sharing
-from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.reading import Reading, ReadingKind, out_of_memory_footprint_bytes
 from pricing.kernel.requests import (
     NO_RECOMPUTE,
     ONE_LAYER_FULL,
@@ -49,6 +58,7 @@ __all__ = [
     "NO_RECOMPUTE",
     "ONE_LAYER_FULL",
     "BindingTerm",
+    "Evidence",
     "FileFormatError",
     "Ineligible",
     "InvalidReadingError",
@@ -57,7 +67,9 @@ __all__ = [
     "PricingError",
     "Profile",
     "ProfileError",
+    "Quantity",
     "QuantityError",
+    "QuantityPrice",
     "Reading",
     "ReadingKind",
     "RecomputeMode",
@@ -74,10 +86,14 @@ __all__ = [
     "Wave",
     "WaveError",
     "Workload",
+    "allocated_bytes",
     "find_law",
+    "footprint_price_bytes",
     "ineligibility",
     "mix_key",
+    "needs_footprint",
     "observe",
+    "out_of_memory_footprint_bytes",
     "price",
     "required_bytes",
     "retained_bytes",

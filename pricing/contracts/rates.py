@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from pricing.kernel.law import Law, ineligibility
-from pricing.kernel.price import price, required_bytes, retained_bytes
+from pricing.kernel.price import (
+    QuantityPrice,
+    evidence_bytes,
+    price,
+    required_bytes,
+    retained_bytes,
+    retained_evidence_bytes,
+)
 from pricing.kernel.profile import Profile, broken_invariant, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety, Sharing, ceil_div, maximum, minimum
 from pricing.kernel.rate_laws import (
@@ -45,7 +52,7 @@ def price_never_falls(
     """INV-1, INV-2. Premise: `larger` is at least `smaller` in P, L, S, O and F, and equal in G and workload."""
     if not is_grown(smaller, larger):
         return True
-    return required_bytes(smaller, profile, law, safety) <= required_bytes(larger, profile, law, safety)
+    return evidence_bytes(smaller, profile, law, safety) <= evidence_bytes(larger, profile, law, safety)
 
 
 def is_grown(smaller: Wave, larger: Wave) -> bool:
@@ -145,8 +152,8 @@ def bounds_enclose_the_price(
         return True
     lower = replace(wave, packed_rows=full_sharing_rows, grad_segments=0)
     upper = replace(wave, packed_rows=no_sharing_rows, grad_segments=2 * request_count)
-    exact = required_bytes(wave, profile, law, safety)
-    return required_bytes(lower, profile, law, safety) <= exact <= required_bytes(upper, profile, law, safety)
+    exact = evidence_bytes(wave, profile, law, safety)
+    return evidence_bytes(lower, profile, law, safety) <= exact <= evidence_bytes(upper, profile, law, safety)
 
 
 # --- INV-4, INV-5: sharing -------------------------------------------------------------------------------------------
@@ -173,7 +180,7 @@ def more_sharing_never_cheapens(
     raised = replace(profile, sharing=more_shared.sharing, warm_sharing=more_shared.warm_sharing)
     if raised != more_shared or not is_within_known_sharing(wave, profile, law):
         return True
-    return required_bytes(wave, profile, law, safety) <= required_bytes(wave, more_shared, law, safety)
+    return evidence_bytes(wave, profile, law, safety) <= evidence_bytes(wave, more_shared, law, safety)
 
 
 def is_within_known_sharing(wave: Wave, profile: Profile, law: Law) -> bool:
@@ -204,7 +211,7 @@ def warm_floor_holds(wave: Wave, profile: Profile, growth: int = TRUST_GROWTH) -
 
 def warm_fit_never_raises(wave: Wave, profile: Profile, safety: Safety = DEFAULT_SAFETY) -> bool:
     """INV-7: the warm law never prices above the packed law, and exactly as it without a complete warm fit."""
-    warm, packed = required_bytes(wave, profile, WARM, safety), required_bytes(wave, profile, PACKED, safety)
+    warm, packed = evidence_bytes(wave, profile, WARM, safety), evidence_bytes(wave, profile, PACKED, safety)
     return warm <= packed and (profile.has_warm_fit or warm == packed)
 
 
@@ -246,7 +253,7 @@ def later_reading_stays_covered(
         workload=workload,
         segment_state_bytes=segment_state_bytes,
     )
-    return required_bytes(wave, profile, law, safety) >= reading.output_bytes + reading.compute_bytes
+    return evidence_bytes(wave, profile, law, safety) >= reading.output_bytes + reading.compute_bytes
 
 
 def coverage_is_tight(reading: Reading) -> bool:
@@ -363,7 +370,7 @@ def incomplete_reading_never_lowers(
     if saw_the_whole_peak(reading) or profile.is_empty or not is_within_known_sharing(wave, profile, law):
         return True
     after = observe(profile, reading)
-    return required_bytes(wave, profile, law, safety) <= required_bytes(wave, after, law, safety)
+    return evidence_bytes(wave, profile, law, safety) <= evidence_bytes(wave, after, law, safety)
 
 
 def order_does_not_matter(profile: Profile, first: Reading, second: Reading) -> bool:
@@ -380,7 +387,7 @@ def retained_is_never_above_required(
     wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY
 ) -> bool:
     """INV-11: retained <= required."""
-    return retained_bytes(wave, profile, law, safety) <= required_bytes(wave, profile, law, safety)
+    return retained_evidence_bytes(wave, profile, law, safety) <= evidence_bytes(wave, profile, law, safety)
 
 
 def retained_is_required_outside_the_windows(
@@ -389,7 +396,7 @@ def retained_is_required_outside_the_windows(
     """INV-11: where R is unknown or the wave lies outside either window of 8, retained is required."""
     if profile.retained_bytes_per_row is not None and is_inside_both_windows(wave, profile):
         return True
-    return retained_bytes(wave, profile, law, safety) == required_bytes(wave, profile, law, safety)
+    return retained_evidence_bytes(wave, profile, law, safety) == evidence_bytes(wave, profile, law, safety)
 
 
 def is_inside_both_windows(wave: Wave, profile: Profile) -> bool:
@@ -412,15 +419,15 @@ def retained_is_the_formula_inside_the_windows(
     else:
         kept = rate * wave.packed_rows + 6_144 * wave.logical_rows
     held = safety.numerator * (wave.output_bytes + maximum(wave.checkpoint_retained_bytes, kept))
-    expected = minimum(required_bytes(wave, profile, law, safety), ceil_div(held, safety.denominator))
-    return retained_bytes(wave, profile, law, safety) == expected
+    expected = minimum(evidence_bytes(wave, profile, law, safety), ceil_div(held, safety.denominator))
+    return retained_evidence_bytes(wave, profile, law, safety) == expected
 
 
 def safety_is_tight(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> bool:
     """INV-12: sigma * (O + compute) <= required < that + 1, for P >= 1, with compute from the explained price."""
     if wave.packed_rows == 0:
-        return required_bytes(wave, profile, law, safety) == wave.output_bytes
-    required = required_bytes(wave, profile, law, safety)
+        return evidence_bytes(wave, profile, law, safety) == wave.output_bytes
+    required = evidence_bytes(wave, profile, law, safety)
     compute = wave.floor_bytes
     if not profile.is_empty:
         packed_priced = not law.ineligibility(profile, wave.workload)
@@ -476,13 +483,19 @@ def replay_is_identical(wave: Wave, profile: Profile, law: Law = WARM, safety: S
         explained == again
         and explained.required_bytes == required_bytes(wave, profile, law, safety)
         and explained.retained_bytes == retained_bytes(wave, profile, law, safety)
+        and explained.allocated.required_bytes == evidence_bytes(wave, profile, law, safety)
+        and explained.allocated.retained_bytes == retained_evidence_bytes(wave, profile, law, safety)
     )
 
 
 def parts_add_up(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> bool:
-    """The parts of an explained price make the price: least term plus charges, floor, safety factor; the binding term
-    is that of the part that decided."""
-    explained = price(wave, profile, law, safety)
+    """The parts of an explained price make the price, of either quantity: least term plus charges, and the floor; the
+    binding term is that of the part that decided."""
+    priced = price(wave, profile, law, safety)
+    return _parts_add_up(wave, priced.allocated) and _parts_add_up(wave, priced.footprint)
+
+
+def _parts_add_up(wave: Wave, explained: QuantityPrice) -> bool:
     if not explained.terms:
         return explained.binding_term in ("nothing_to_run", "cold")
     least = min(term.model_bytes for term in explained.terms)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS
 from pricing.kernel.requests import INACTIVE, SINGLE_TARGET, Workload
 from pricing.kernel.wave import Wave
@@ -29,7 +29,7 @@ class Ineligible(StrEnum):
     SHORT_REQUEST = f"a single-target request is shorter than {SHORT_REQUEST_ROWS} rows"
 
 
-def ineligibility(profile: Profile, workload: Workload) -> tuple[Ineligible, ...]:
+def ineligibility(profile: Evidence, workload: Workload) -> tuple[Ineligible, ...]:
     """Every reason why a wave of this workload is not packed-priced, in fixed order; empty if it is (section 3).
 
     Of the profile only its existence counts. No learned figure takes part: a floor on the rate once did, and
@@ -105,18 +105,18 @@ class Law(Protocol):
     @property
     def summary(self) -> str: ...
 
-    def ineligibility(self, profile: Profile, workload: Workload) -> tuple[Ineligible, ...]:
+    def ineligibility(self, profile: Evidence, workload: Workload) -> tuple[Ineligible, ...]:
         """Why a wave is not packed-priced under this law; empty if it is."""
         ...
 
-    def compute_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int:
+    def compute_bytes(self, wave: Wave, profile: Evidence, packed_priced: bool) -> int:
         """Compute bytes before the floor F."""
         ...
 
-    def breakdown(self, wave: Wave, profile: Profile, packed_priced: bool) -> Breakdown:
+    def breakdown(self, wave: Wave, profile: Evidence, packed_priced: bool) -> Breakdown:
         """The same figure, taken apart. `breakdown(...).compute_bytes == compute_bytes(...)`."""
         ...
 
-    def kept_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int | None:
+    def kept_bytes(self, wave: Wave, profile: Evidence, packed_priced: bool) -> int | None:
         """Compute bytes retained after the forward, before the floor C; None where the profile cannot say."""
         ...

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pricing.kernel.law import BindingTerm, Breakdown, Ineligible, Term, ineligibility
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH, Sharing, ceil_div, maximum, minimum
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
@@ -37,7 +37,7 @@ def sharing_rows(packed_rows: int, logical_rows: int, sharing: Sharing, growth: 
     return maximum(packed_rows, ceil_div(logical_rows * sharing.packed_rows, growth * sharing.logical_rows))
 
 
-def all_readings_bytes(wave: Wave, profile: Profile, growth: int) -> int:
+def all_readings_bytes(wave: Wave, profile: Evidence, growth: int) -> int:
     """Model memory by the highest rate of any reading. Covers every reading's compute at its own P (INV-8)."""
     return profile.peak_bytes_per_row * sharing_rows(wave.packed_rows, wave.logical_rows, profile.sharing, growth)
 
@@ -50,7 +50,7 @@ def warm_rows(wave: Wave, floor_rows: int, sharing: Sharing, growth: int) -> int
     return maximum(floor_rows, sharing_rows(wave.packed_rows, wave.logical_rows, sharing, growth))
 
 
-def warm_bytes(wave: Wave, profile: Profile, growth: int) -> int | None:
+def warm_bytes(wave: Wave, profile: Evidence, growth: int) -> int | None:
     """Model memory by what waves after the seed taught; None while the warm fit is incomplete."""
     floor_rows, sharing, rate = profile.warm_packed_rows, profile.warm_sharing, profile.warm_bytes_per_row
     if floor_rows is None or sharing is None or rate is None:
@@ -58,7 +58,7 @@ def warm_bytes(wave: Wave, profile: Profile, growth: int) -> int | None:
     return rate * warm_rows(wave, floor_rows, sharing, growth)
 
 
-def model_bytes(wave: Wave, profile: Profile, growth: int, *, warm: bool) -> int:
+def model_bytes(wave: Wave, profile: Evidence, growth: int, *, warm: bool) -> int:
     """Model memory: the all-readings term, or the warm term where that is there and lower (INV-7)."""
     model = all_readings_bytes(wave, profile, growth)
     warm_term = warm_bytes(wave, profile, growth) if warm else None
@@ -82,15 +82,15 @@ class RateLaw:
     packs: bool
     warms: bool
 
-    def ineligibility(self, profile: Profile, workload: Workload) -> tuple[Ineligible, ...]:
+    def ineligibility(self, profile: Evidence, workload: Workload) -> tuple[Ineligible, ...]:
         return ineligibility(profile, workload) if self.packs else (Ineligible.LAW,)
 
-    def compute_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int:
+    def compute_bytes(self, wave: Wave, profile: Evidence, packed_priced: bool) -> int:
         if packed_priced:
             return model_bytes(wave, profile, TRUST_GROWTH, warm=self.warms) + charge_bytes(wave)
         return model_bytes(wave, profile, UNPACKED_GROWTH, warm=self.warms)
 
-    def breakdown(self, wave: Wave, profile: Profile, packed_priced: bool) -> Breakdown:
+    def breakdown(self, wave: Wave, profile: Evidence, packed_priced: bool) -> Breakdown:
         growth = TRUST_GROWTH if packed_priced else UNPACKED_GROWTH
         terms = [_all_readings_term(wave, profile, growth)]
         if self.warms and profile.has_warm_fit:
@@ -101,7 +101,7 @@ class RateLaw:
             segment_charge_bytes=wave.grad_segments * wave.segment_state_bytes if packed_priced else 0,
         )
 
-    def kept_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int | None:
+    def kept_bytes(self, wave: Wave, profile: Evidence, packed_priced: bool) -> int | None:
         rate = profile.retained_bytes_per_row
         if rate is None or not is_retained_trusted(wave, profile):
             return None
@@ -110,7 +110,7 @@ class RateLaw:
         return rate * sharing_rows(wave.packed_rows, wave.logical_rows, profile.sharing, UNPACKED_GROWTH)
 
 
-def is_retained_trusted(wave: Wave, profile: Profile) -> bool:
+def is_retained_trusted(wave: Wave, profile: Evidence) -> bool:
     """Whether a wave lies within both windows: 8 times the packed rows and 8 times the sharing ever seen (INV-11)."""
     return wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows and (
         wave.logical_rows * profile.sharing.packed_rows
@@ -118,7 +118,7 @@ def is_retained_trusted(wave: Wave, profile: Profile) -> bool:
     )
 
 
-def _all_readings_term(wave: Wave, profile: Profile, growth: int) -> Term:
+def _all_readings_term(wave: Wave, profile: Evidence, growth: int) -> Term:
     rows = sharing_rows(wave.packed_rows, wave.logical_rows, profile.sharing, growth)
     return Term(
         binding=BindingTerm.ALL_READINGS if rows == wave.packed_rows else BindingTerm.ALL_READINGS_CLAMPED,
@@ -128,7 +128,7 @@ def _all_readings_term(wave: Wave, profile: Profile, growth: int) -> Term:
     )
 
 
-def _warm_term(wave: Wave, profile: Profile, growth: int) -> Term:
+def _warm_term(wave: Wave, profile: Evidence, growth: int) -> Term:
     floor_rows, sharing, rate = profile.warm_packed_rows, profile.warm_sharing, profile.warm_bytes_per_row
     assert floor_rows is not None and sharing is not None and rate is not None, "a warm fit has all three"
     rows = warm_rows(wave, floor_rows, sharing, growth)

@@ -7,7 +7,7 @@ kept by observing any other, and implies the coverage that the invariant promise
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.price import required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import TRUST_GROWTH
 from pricing.kernel.rate_laws import WARM, all_readings_bytes
@@ -86,7 +86,7 @@ def a_remembered_reading_is_covered_by_every_law_s_price(t: Given) -> None:
     profile, reading = t.profile(retained=False), t.reading(retained=False)
     t.assume(reading.packed_rows >= 1)
     t.assume(is_remembered(profile, reading))
-    price = t.merged(required_bytes, wave_of(t, reading), profile, t.law(), t.safety())
+    price = t.merged(evidence_bytes, wave_of(t, reading), profile, t.law(), t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes)
 
 
@@ -113,5 +113,5 @@ def the_seed_is_covered_until_a_warm_fit_is_there(t: Given) -> None:
     tell_sharing(t, profile, reading)
     after, wave = observe(profile, reading), wave_of(t, reading)
     t.prove(all_readings_bytes(wave, after, TRUST_GROWTH) >= reading.compute_bytes, "the all-readings term")
-    price = t.merged(required_bytes, wave, after, WARM, t.safety())
+    price = t.merged(evidence_bytes, wave, after, WARM, t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes, "the price")

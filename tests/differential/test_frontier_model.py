@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, required_bytes, retained_bytes
+from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, allocated_bytes
 from pricing.kernel.bands import Anchor, sharing_class, size_class
 from pricing.kernel.frontier import FRONTIER, bound_bytes, bound_of
+from pricing.kernel.price import retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.testing import counts, safeties
 from pricing.testing.strategies import positive
@@ -73,8 +74,8 @@ def test_law_and_model_agree_to_the_byte(history: list[Reading], wave: Wave, saf
     sigma = Fraction(safety.numerator, safety.denominator)
     expected = model.price([told(reading) for reading in history], model_wave(wave), sigma)
 
-    assert required_bytes(wave, profile, FRONTIER, safety) == expected.required
-    assert retained_bytes(wave, profile, FRONTIER, safety) == expected.retained
+    assert allocated_bytes(wave, profile, FRONTIER, safety) == expected.required
+    assert retained_evidence_bytes(wave, profile, FRONTIER, safety) == expected.retained
 
 
 @pytest.mark.parametrize("packed_priced", [True, False])

@@ -39,7 +39,7 @@ from pricing.kernel.frontier import (
     nowhere_above_as_smaller,
     peak_frontier,
 )
-from pricing.kernel.price import price, required_bytes, retained_bytes
+from pricing.kernel.price import allocated_bytes, price, retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES
 from pricing.kernel.rate_laws import WARM
@@ -280,8 +280,8 @@ def test_what_was_retained_stays_covered(reading: Reading, later: Sequence[Readi
     wave = wave_of(reading, PACKED_WORKLOAD if packed else UNPACKED_WORKLOAD)
     if reading.retained_compute_bytes is not None and profile.frontier.retained:
         held = reading.output_bytes + reading.retained_compute_bytes
-        assert retained_bytes(wave, profile, FRONTIER, NO_MARGIN) >= min(
-            held, required_bytes(wave, profile, FRONTIER, NO_MARGIN)
+        assert retained_evidence_bytes(wave, profile, FRONTIER, NO_MARGIN) >= min(
+            held, allocated_bytes(wave, profile, FRONTIER, NO_MARGIN)
         )
 
 
@@ -439,8 +439,10 @@ def test_a_band_is_found_by_the_rows_of_a_wave_or_not_at_all() -> None:
 def test_what_is_derived_from_evidence_is_remembered_and_bounded() -> None:
     profile = _of([(500, 500, 9), (500, 500, 10_000_000), (900, 2_000, 30_000_000)])
     wave = wave_of(_whole(700, 900, 1), PACKED_WORKLOAD)
-    prices = {state: required_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
+    prices = {
+        state: allocated_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)
+    }
     assert len(profile.frontier.derived) <= MOST_DERIVED
-    again = {state: required_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
+    again = {state: allocated_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
     assert again == prices
     assert peak_frontier(profile.frontier, True, 39) is peak_frontier(profile.frontier, True, 39)

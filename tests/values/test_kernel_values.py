@@ -30,7 +30,7 @@ from pricing.kernel.errors import (
     WaveError,
 )
 from pricing.kernel.law import Breakdown, Ineligible, Law, Term, ineligibility
-from pricing.kernel.price import price, required_bytes, retained_bytes
+from pricing.kernel.price import allocated_bytes, price, retained_evidence_bytes
 from pricing.kernel.profile import broken_invariant, observe_all
 from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
@@ -655,7 +655,7 @@ def test_the_explained_price_part_by_part() -> None:
     assert (explained.logical_charge_bytes, explained.segment_charge_bytes) == (6_144_000, 21)
     assert (explained.compute_bytes, explained.output_bytes, explained.floor_bytes) == (6_147_801, 9, 5)
     assert (explained.required_bytes, explained.binding_term) == (6_762_591, "warm_clamped")
-    assert explained.retained_bytes == required_bytes(wave, FIT)  # 1,000 > 8 * 3 * 10: outside the window
+    assert explained.retained_bytes == allocated_bytes(wave, FIT)  # 1,000 > 8 * 3 * 10: outside the window
     assert (explained.law, explained.safety, explained.ineligible) == ("warm", DEFAULT_SAFETY, ())
     assert explained.packed_priced
     logical = price(wave, FIT, LOGICAL)
@@ -698,11 +698,11 @@ def test_the_windows_of_retained_bytes() -> None:
     assert PACKED.kept_bytes(a_wave(10, 60), replace(FIT, retained_bytes_per_row=None), True) is None
     assert PACKED.kept_bytes(a_wave(401, 0), FIT, True) is None
     wave = a_wave(10, 60, output_bytes=10, checkpoint_retained_bytes=500_000)
-    assert retained_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == required_bytes(
+    assert retained_evidence_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == allocated_bytes(
         wave, FIT, PACKED, Safety(numerator=1, denominator=1)
     )
     wave = replace(wave, checkpoint_retained_bytes=369_000, floor_bytes=400_000)
-    assert retained_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == 369_050
+    assert retained_evidence_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == 369_050
 
 
 def test_the_kernel_is_the_model_on_a_thousand_small_histories() -> None:
@@ -730,8 +730,8 @@ def test_the_kernel_is_the_model_on_a_thousand_small_histories() -> None:
         for law in LAWS:
             expected = model.price(known, asked, law.name, Fraction(11, 10))
             explained = price(wave, profile, law)
-            assert required_bytes(wave, profile, law) == expected.required == explained.required_bytes
-            assert retained_bytes(wave, profile, law) == expected.retained == explained.retained_bytes
+            assert allocated_bytes(wave, profile, law) == expected.required == explained.required_bytes
+            assert retained_evidence_bytes(wave, profile, law) == expected.retained == explained.retained_bytes
 
 
 def _small_reading(draw: random.Random) -> Reading:
