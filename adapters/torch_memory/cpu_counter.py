@@ -142,6 +142,10 @@ class StorageCounter(TorchDispatchMode):
         """The peak of the live bytes: nothing is cached, nothing is rounded."""
         return self._peak_bytes
 
+    def reserved(self) -> int:
+        """The live bytes."""
+        return self.allocated()
+
     def releasable(self) -> int:
         """Nothing."""
         return 0

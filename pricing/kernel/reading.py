@@ -92,11 +92,12 @@ class Reading:
         kind: ReadingKind = ReadingKind.WHOLE_WAVE,
         closes_wave: bool = False,
     ) -> Reading:
-        """A reading of `wave`, with its rows, segments and outputs."""
+        """A reading of `wave`, with the rows and segments it counts for and its outputs."""
+        rows = wave.evidence_rows
         return cls(
-            packed_rows=wave.packed_rows,
-            logical_rows=wave.logical_rows,
-            grad_segments=wave.grad_segments,
+            packed_rows=rows.packed_rows,
+            logical_rows=rows.logical_rows,
+            grad_segments=rows.grad_segments,
             output_bytes=wave.output_bytes,
             peak_delta_bytes=peak_delta_bytes,
             footprint_bytes=footprint_bytes,
