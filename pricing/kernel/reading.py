@@ -92,7 +92,7 @@ class Reading:
         kind: ReadingKind = ReadingKind.WHOLE_WAVE,
         closes_wave: bool = False,
     ) -> Reading:
-        """A reading of `wave`, with the rows and segments it counts for and its outputs."""
+        """A reading of `wave`: of the rows and segments that it is evidence for, and of its outputs."""
         rows = wave.evidence_rows
         return cls(
             packed_rows=rows.packed_rows,
