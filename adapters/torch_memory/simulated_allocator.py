@@ -330,8 +330,8 @@ class SimulatedAllocator:
         return (
             f"Simulated device out of memory. Tried to allocate {_text(requested_bytes)}. The device has a total "
             f"capacity of {_text(self.limit_bytes)} of which {_text(self.limit_bytes - self.reserved_bytes)} is free. "
-            f"Of the allocated memory {_text(self.allocated_bytes)} is allocated by PyTorch, and {_text(idle_bytes)} is "
-            "reserved by PyTorch but unallocated."
+            f"Of the allocated memory {_text(self.allocated_bytes)} is allocated by PyTorch, and {_text(idle_bytes)} "
+            "is reserved by PyTorch but unallocated."
         )
 
 

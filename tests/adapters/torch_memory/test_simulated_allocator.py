@@ -1,4 +1,4 @@
-"""The simulated allocator: a partition of what it reserved, whatever is asked of it, and fragmentation as on a device."""
+"""The simulated allocator: a partition of what it reserved, whatever is asked of it; fragmentation as on a device."""
 
 from __future__ import annotations
 
@@ -156,14 +156,19 @@ def wave_like(allocator: SimulatedAllocator, rows: int, seed: int) -> None:
             allocator.free(each)
 
 
-@pytest.mark.parametrize("rows", [2_000, 10_000, 50_000])
-def test_it_fragments_in_kind_as_the_device_did(rows: int) -> None:
-    """`evidence/h200-physical/moe-sizes.jsonl`: reserved above allocated by 4 to 41 % of what a wave adds, never below."""
-    for seed in range(5):
-        allocator = SimulatedAllocator(1 << 50)
-        wave_like(allocator, rows, seed)
-        excess = allocator.peak_reserved_bytes / allocator.peak_allocated_bytes - 1
-        assert 0.0 < excess < 0.6
+def excess_of(rows: int, seed: int) -> float:
+    """Reserved above allocated, as a share of what a wave adds."""
+    allocator = SimulatedAllocator(1 << 50)
+    wave_like(allocator, rows, seed)
+    return allocator.peak_reserved_bytes / allocator.peak_allocated_bytes - 1
+
+
+def test_it_fragments_in_kind_as_the_device_did() -> None:
+    """`evidence/h200-physical/moe-sizes.jsonl`: reserved above allocated by 15 to 19 % of what a wave adds from 10 k rows
+    on, by 45 % in a tiny one. Never below, and most in tiny waves."""
+    tiny, middle, large = ([excess_of(rows, seed) for seed in range(6)] for rows in (1_400, 20_000, 100_000))
+    assert 0.02 < min(middle + large) < max(middle + large) < 0.5
+    assert max(middle + large) < min(tiny) < 1.5
 
 
 def test_the_storage_counter_takes_blocks() -> None:
@@ -177,6 +182,9 @@ def test_the_storage_counter_takes_blocks() -> None:
             assert closing.reading is not None and closing.reading.footprint_bytes is not None
             assert closing.reading.footprint_bytes > closing.reading.peak_delta_bytes
             assert counter.allocated() == counter.allocator.allocated_bytes
+        del closing
+        held = torch.empty(3 * MIB)
+        del held
         interval = meter.open(wave_of(1), grads=False)
         assert not interval.started_clean
         assert interval.close().footprint_bytes is None
@@ -202,10 +210,10 @@ def test_an_operation_runs_out_of_memory_and_leaves_the_books_right() -> None:
 
 
 def test_a_backward_that_runs_out_of_memory_raises_in_the_caller() -> None:
-    counter = AllocatorCounter(SimulatedAllocator(20 * MIB))
+    counter = AllocatorCounter(SimulatedAllocator(30 * MIB))
     with PeakMeter(counter):
         weight = torch.ones(2 * MIB, requires_grad=True)  # 8 MiB
-        loss = (weight * 2.0).sum()
+        loss = weight.exp().sum()
         with pytest.raises(torch.OutOfMemoryError):
             loss.backward()
         assert weight.grad is None
