@@ -164,7 +164,7 @@ def excess_of(rows: int, seed: int) -> float:
 
 
 def test_it_fragments_in_kind_as_the_device_did() -> None:
-    """`evidence/h200-physical/moe-sizes.jsonl`: reserved above allocated by 15 to 19 % of what a wave adds from 10 k rows
+    """`evidence/h200-physical/moe-sizes.jsonl`: 15 to 19 % above allocated from 10 k rows
     on, by 45 % in a tiny one. Never below, and most in tiny waves."""
     tiny, middle, large = ([excess_of(rows, seed) for seed in range(6)] for rows in (1_400, 20_000, 100_000))
     assert 0.02 < min(middle + large) < max(middle + large) < 0.5
