@@ -441,8 +441,9 @@ class PeakMeter:
                 measured = interval._measured
                 if measured.stage is not Stage.CALLER or measured.sealed is not None:
                     continue
-                if measured.awaits_backward and torch._C._current_graph_task_id() != -1:
-                    # Fused into backward, a parameter at a time: part of the wave, its states aside.
+                if torch._C._current_graph_task_id() != -1:
+                    # Fused into backward, a parameter at a time: part of the wave, its states aside. Also the last one,
+                    # by when every watched node has run.
                     self._look_at_all()
                     measured.live_before_step_bytes = self.counter.allocated()
                     continue

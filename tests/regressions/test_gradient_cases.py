@@ -149,12 +149,13 @@ class Training:
             )
 
 
-LENGTHS = [120, 40, 100, 80, 60, 110]
+LENGTHS = [120, 60, 100]
 LAWS = ("logical", "packed", "warm", "frontier")
 LOOPS: list[dict[str, object]] = [
     {"optimizer": optimizer, "zero_at": zero_at, "set_to_none": set_to_none}
     for optimizer in OPTIMIZERS
     for zero_at, set_to_none in (("end", True), ("start", True), ("end", False), ("inside", True), ("inside", False))
+    if optimizer == "sgd" or (zero_at, set_to_none) in {("end", True), ("inside", False)}
 ]
 LOOPS += [{"lora": True, "optimizer": optimizer, "zero_at": "end"} for optimizer in ("adamw", "foreach adamw")]
 LOOPS += [{"in_backward": True, "optimizer": optimizer, "zero_at": "end"} for optimizer in ("sgd", "adamw")]
@@ -162,19 +163,25 @@ LOOPS += [{"in_backward": True, "optimizer": optimizer, "zero_at": "end"} for op
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: " ".join(str(value) for value in loop.values()))
 def test_every_step_of_a_training_loop_runs(meter: PeakMeter, loop: dict[str, object]) -> None:
-    """On a device with room to spare over the widest item alone, nothing is refused for bookkeeping, and no wave takes
-    more than was held against the device."""
+    """On a device with a quarter to spare over the widest item alone, nothing is refused for bookkeeping, and no wave
+    takes more than was held against the device. (The safety factor takes its part of that, and gradients that are made
+    after the peak: rows and all gradients are held against the device together, which no moment of a wave reaches.)"""
     alone = Training(meter=meter, **loop)  # type: ignore[arg-type]
     for _ in range(2):
         for rows in LENGTHS:
             alone.step([rows])
     needed_bytes = alone.peak_bytes()
-    in_use_bytes = meter.counter.allocated()
+    held = [value.grad for value in alone.trained if value.grad is not None]
+    without_bytes = meter.counter.allocated() - sum(gradient.nbytes for gradient in held)
+    del held
+    spare_bytes = (needed_bytes - without_bytes) // 4
+    if alone.zero_at == "inside":  # priced as if the gradients stayed: they do when the next wave accumulates
+        spare_bytes += sum(value.nbytes for value in alone.trained)
     alone.waves.clear()
-    given_bytes(alone.rank, (needed_bytes - in_use_bytes) * 23 // 20)
-    for _ in range(3):
+    given_bytes(alone.rank, needed_bytes + spare_bytes - meter.counter.allocated())
+    for _ in range(2):
         alone.step(LENGTHS)
-    assert sum(len(wave.items) for wave in alone.waves) == 3 * len(LENGTHS)
+    assert sum(len(wave.items) for wave in alone.waves) == 2 * len(LENGTHS)
     alone.assert_priced(alone.waves)
     alone.assert_covered()
 
@@ -191,8 +198,8 @@ def test_gradients_are_no_cost_of_rows(meter: PeakMeter, law: str) -> None:
     making, _, _, finding = (wave.stats.closing for wave in training.waves)
     assert making is not None and finding is not None and making.reading is not None and finding.reading is not None
     gradient_bytes = sum(value.nbytes for value in training.trained)
-    assert making.left_bytes > gradient_bytes * 9 // 10 and finding.left_bytes == 0
-    assert abs(making.reading.peak_delta_bytes - finding.reading.peak_delta_bytes) < gradient_bytes // 10
+    assert making.left_bytes > gradient_bytes // 2 and finding.left_bytes == 0
+    assert abs(making.reading.peak_delta_bytes - finding.reading.peak_delta_bytes) < gradient_bytes // 100
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -225,7 +232,7 @@ def test_a_step_inside_backward_teaches_and_holds_nothing_back(meter: PeakMeter,
     assert training.profile.complete_readings >= 4
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
     lora=st.booleans(),
