@@ -35,8 +35,9 @@ def bind_model(model: nn.Module | PackedModel, *, check: str = CHECK_AT_BINDING)
     """The `PackedModel` of a model: itself, or its Hugging Face binding, checked on this very model.
 
     The check runs a small tree of requests packed, and each of them on its own through the model's ordinary forward,
-    and compares log-probabilities and, where the model trains, a gradient (`check.check_packed_execution`). Only `check="skip-the-check-at-binding"` leaves it out; a
-    `PackedModel` that is no `nn.Module` has no parameters that tell its device, and answers for itself.
+    and compares log-probabilities and, where the model trains, a gradient (`check.check_packed_execution`). Only
+    `check="skip-the-check-at-binding"` leaves it out; a `PackedModel` that is no `nn.Module` has no parameters that
+    tell its device, and answers for itself.
 
     Raises `UnsupportedModelError` with one sentence that says why; of wrappers and sharded models it says what to pass
     instead.
