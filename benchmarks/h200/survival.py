@@ -67,7 +67,8 @@ def main() -> None:
         items_run = sum(len(wave.items) for wave in result.waves)
         print(
             f"batch {batch}: {len(items)} items, {items_run} run once, {len(result.skipped)} refused, "
-            f"{len(result.waves)} waves, {len(result.out_of_memory)} ran out of memory, {time.monotonic() - started:.1f} s",  # noqa: E501
+            f"{len(result.waves)} waves, {len(result.out_of_memory)} ran out of memory, "
+            f"{time.monotonic() - started:.1f} s",
             flush=True,
         )
         assert items_run + len(result.skipped) == len(items), "every item once"
