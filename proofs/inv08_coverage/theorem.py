@@ -124,7 +124,7 @@ def the_price_after_any_further_reading_covers_a_remembered_one(t: Given) -> Non
     t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
     t.assume(is_remembered(profile, reading))
     tell_sharing(t, profile, other)
-    price = t.merged(required_bytes, wave_of(t, reading), observe(profile, other), t.law(), t.safety())
+    price = t.merged(evidence_bytes, wave_of(t, reading), observe(profile, other), t.law(), t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes)
 
 
@@ -134,5 +134,5 @@ def the_price_right_after_a_reading_covers_it(t: Given) -> None:
     profile, reading = t.profile(retained=False), t.reading(retained=False)
     t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
     tell_sharing(t, profile, reading)
-    price = t.merged(required_bytes, wave_of(t, reading), observe(profile, reading), t.law(), t.safety())
+    price = t.merged(evidence_bytes, wave_of(t, reading), observe(profile, reading), t.law(), t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes)

@@ -432,9 +432,9 @@ def test_a_reading_of_the_footprint() -> None:
     assert refused(InvalidReadingError, lambda: replace(a_reading(2, 7), footprint_bytes=6)) == (
         "footprint of 6 B lies under the peak of 7 B: an allocator reserves what it hands out; nothing was learned"
     )
-    assert refused(InvalidReadingError, lambda: replace(a_reading(2, 7, ReadingKind.OUT_OF_MEMORY), footprint_bytes=None)) == (
-        "an out-of-memory reading must say what it would have needed: no footprint_bytes"
-    )
+    assert refused(
+        InvalidReadingError, lambda: replace(a_reading(2, 7, ReadingKind.OUT_OF_MEMORY), footprint_bytes=None)
+    ) == ("an out-of-memory reading must say what it would have needed: no footprint_bytes")
     wrong: Any = 1.5
     assert "footprint_bytes: must be a Python int" in refused(
         QuantityError, lambda: replace(a_reading(2, 0), footprint_bytes=wrong)
