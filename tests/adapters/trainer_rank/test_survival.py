@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Scarce(TorchDispatchMode):
     """Operations run out of memory as soon as more than `limit_bytes` are live, as on a device of that size."""
 
     def __init__(self, meter: PeakMeter, limit_bytes: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.meter = meter
         self.limit_bytes = limit_bytes
         self.raised = 0
@@ -70,12 +71,14 @@ def unlimited(items: list[Any]) -> dict[str, Tensor]:
         return gradients(model)
 
 
+def _named(name: str, message: str) -> str:
+    return f"{name}: {message}"
+
+
 def assert_same_gradients(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert got.keys() == wanted.keys()
     for name, value in wanted.items():
-        torch.testing.assert_close(
-            got[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6, msg=partial(_named, name))
 
 
 def most_bytes(meter: PeakMeter, law: str) -> int:
@@ -151,7 +154,7 @@ class Injected(TorchDispatchMode):
     """Raises one error at one operation, counted from the start."""
 
     def __init__(self, at: int, error: BaseException) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.at = at
         self.error = error
 
