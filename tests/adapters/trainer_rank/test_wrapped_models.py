@@ -65,7 +65,7 @@ def layers_of(model: nn.Module) -> nn.ModuleList:
 
 KINDS: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "ddp": (DistributedDataParallel, r"DistributedDataParallel.*pass what it wraps \(\.module\), and reduce gradients"),
-    "compiled": (torch.compile, r"pass what it wraps \(\._orig_mod\); its layers may be compiled"),  # type: ignore[return-value]
+    "compiled": (torch.compile, r"pass what it wraps \(\._orig_mod\); its layers may be compiled"),  # type: ignore[dict-item]
     "fsdp1": (
         lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu")),
         "the model is wrapped in FullyShardedDataParallel, and sharded models are not supported: every forward",
@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     ),
     "dtensor": (one_parameter(Shard(0)), "the parameter .* is a DTensor, and sharded models are not supported"),
     "dtensor, replicated": (one_parameter(Replicate()), "the parameter .* is a DTensor"),
-    "compiled ddp": (lambda model: torch.compile(DistributedDataParallel(model)), "DistributedDataParallel"),  # type: ignore[return-value]
+    "compiled ddp": (lambda model: torch.compile(DistributedDataParallel(model)), "DistributedDataParallel"),  # type: ignore[dict-item]
 }
 
 
