@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     ),
     "dtensor": (one_parameter(Shard(0)), "the parameter .* is a DTensor, and sharded models are not supported"),
     "dtensor, replicated": (one_parameter(Replicate()), "the parameter .* is a DTensor"),
-    "compiled ddp": (lambda model: torch.compile(DistributedDataParallel(model)), "DistributedDataParallel"),  # type: ignore[return-value]
+    "compiled ddp": (lambda model: torch.compile(DistributedDataParallel(model)), "DistributedDataParallel"),  # type: ignore[dict-item,return-value]
 }
 
 
