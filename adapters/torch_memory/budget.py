@@ -94,6 +94,11 @@ class Admission:
         return self.samples[-1].budget
 
     @property
+    def held_against_bytes(self) -> int:
+        """What the demand was held against in the end."""
+        return self.budget.available_bytes
+
+    @property
     def came_back_short_bytes(self) -> int:
         """What was counted before a release and was not there after it; 0 without a release. Positive with a refusal
         says: plan anew, the next sample knows what does not come back."""

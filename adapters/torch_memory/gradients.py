@@ -23,6 +23,16 @@ class GradientAccount:
         self._lets_go: dict[int, bool] = {}  # by position: whether the last wave that made it also let it go
 
     @property
+    def parameters(self) -> tuple[torch.nn.Parameter, ...]:
+        """All of them, trained or not."""
+        return tuple(self._parameters)
+
+    @property
+    def present_bytes(self) -> int:
+        """Bytes of the gradients that are there now, on this rank."""
+        return sum(local_bytes(value.grad) for value in self._parameters if value.grad is not None)
+
+    @property
     def trained_bytes(self) -> int:
         """Bytes of all gradients together, on this rank."""
         return sum(local_bytes(value) for value in self._parameters if value.requires_grad)

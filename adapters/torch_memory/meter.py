@@ -141,6 +141,11 @@ class PeakMeter:
             register_optimizer_step_post_hook(self._after_optimizer_step),
         )
 
+    @property
+    def live_output_bytes(self) -> int:
+        """Bytes of past waves' outputs that somebody still holds."""
+        return sum(output.size_bytes for output in self._outputs if output.is_alive)
+
     def open(
         self,
         wave: Wave,

@@ -12,7 +12,16 @@ from adapters.trainer_rank.rank import TrainerRank
 from adapters.trainer_rank.request import Request, RequestOutputs, auxiliary_loss
 from adapters.trainer_rank.rows import PackedRows
 from adapters.trainer_rank.wave import MicroBatch
-from adapters.wave_loop.errors import AdmissionError, AdmittedOutOfMemoryError, WaveOverError, WaveRefusedError
+from adapters.wave_loop.batch_result import BatchResult, Waves
+from adapters.wave_loop.call import Skipped
+from adapters.wave_loop.errors import (
+    AdmissionError,
+    AdmittedOutOfMemoryError,
+    OutOfMemoryRefusedError,
+    WaveOverError,
+    WaveRefusedError,
+)
+from adapters.wave_loop.failure import OutOfMemory
 from adapters.wave_loop.profile_store import ProfileStore
 from adapters.wave_loop.wave import WaveStats
 from pricing.neighbours import warn_of_foreign_adapters
@@ -22,20 +31,25 @@ warn_of_foreign_adapters()
 __all__ = [
     "AdmissionError",
     "AdmittedOutOfMemoryError",
+    "BatchResult",
     "HuggingFaceDecoder",
     "MicroBatch",
     "ModelFacts",
+    "OutOfMemory",
+    "OutOfMemoryRefusedError",
     "PackedModel",
     "PackedRows",
     "ProfileStore",
     "Request",
     "RequestError",
     "RequestOutputs",
+    "Skipped",
     "TrainerRank",
     "UnsupportedModelError",
     "WaveOverError",
     "WaveRefusedError",
     "WaveStats",
+    "Waves",
     "auxiliary_loss",
     "bind_model",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -23,6 +23,8 @@ from adapters.trainer_rank.identity import ModelIdentity
 from adapters.trainer_rank.packed_work import Item, PackedWork
 from adapters.trainer_rank.request import RequestOutputs
 from adapters.trainer_rank.wave import MicroBatch
+from adapters.wave_loop.batch_result import BatchResult, Waves
+from adapters.wave_loop.call import OnRefusal
 from adapters.wave_loop.loop import WaveLoop
 from adapters.wave_loop.memory import budget_sampler
 from adapters.wave_loop.profile_store import ProfileStore
@@ -98,7 +100,7 @@ class TrainerRank(WaveLoop):
         self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes) if forecast else None
         self._floors = floors
 
-    def forward_micro_batches(self, items: Sequence[Item]) -> Iterator[MicroBatch]:
+    def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
         """Plan, admit and run `items` forward as waves, in order; the loop body is each wave's loss and backward.
 
             for wave in rank.forward_micro_batches(items):
@@ -128,11 +130,53 @@ class TrainerRank(WaveLoop):
         that is overtaken before the next look is not noticed; (3) memory that libraries take past the allocator is
         covered by the 3 % reserve only.
 
+        A forward that runs out of memory is planned anew and run narrower: the caller notices nothing but a line in the
+        record. In the caller's phase gradients of part of the wave may be there already, which only `train_batch` can
+        take back: here it is an `AdmittedOutOfMemoryError`, learned from, so that no wave as large is planned again.
+
+        on_refusal: "skip" leaves out an item that cannot run and goes on; the iterator's `skipped` names it.
+
         Raises `WaveRefusedError` before anything of the refused item runs, `AdmissionError`, `BudgetSampleError` (a
         sample that fails is an error on every rank), `AdmittedOutOfMemoryError` (in the caller's phase: inside
         `with wave:`). After any of them, and after a break, the rank can be used again.
         """
-        return self._waves(partial(self._work, items), Role.WAVE)
+        return self._waves(partial(self._work, items), Role.WAVE, on_refusal)
+
+    def train_batch(
+        self,
+        items: Sequence[Item],
+        loss_fn: Callable[[MicroBatch], torch.Tensor],
+        *,
+        on_refusal: OnRefusal = "raise",
+        parameters: Iterable[torch.nn.Parameter] = (),
+    ) -> BatchResult:
+        """Forward, loss and backward of `items` as waves, whatever runs out of memory on the way.
+
+            result = rank.train_batch(items, lambda wave: my_loss(wave.outputs))
+            optimizer.step()
+
+        When it returns, `.grad` holds what was there before plus each item's gradient exactly once. Where a wave runs
+        out of memory, what it had added is taken back and it is planned anew, narrower; where that cannot be told apart
+        (full gradients that it added to), the whole batch runs again. When it raises, `.grad` is as it was before.
+
+        loss_fn: from a wave to its share of the batch's loss, a scalar; backward is run here. It is called once a try,
+        so side effects of its own (counters, metrics) may be seen for tries that did not count: take figures from the
+        result, which has the waves that counted and their losses. Random numbers: a wave that is run again starts from
+        torch's random state of its first try, so dropout draws the same masks where the width is the same.
+
+        parameters: others beside the model's that backward reaches (a value head). Gradients that are there when it is
+        called are set aside until it returns, so accumulation over several calls holds two sets of gradients;
+        after `zero_grad(set_to_none=True)` it costs nothing. No optimizer may step inside `loss_fn`.
+
+        Raises as `forward_micro_batches` does, and `OutOfMemoryRefusedError` where what failed can be made no narrower.
+        """
+
+        def step(wave: MicroBatch) -> torch.Tensor:
+            loss = loss_fn(wave)
+            loss.backward()
+            return loss
+
+        return self._train(partial(self._work, items), step, on_refusal=on_refusal, parameters=parameters)
 
     def dp_rank_forward(self, items: Sequence[Item]) -> list[RequestOutputs]:
         """Run `items` forward now, in as many waves as the budget asks for; every request's outputs, in caller order.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from adapters.torch_memory import Admission, Observation
 
 if TYPE_CHECKING:
+    from adapters.wave_loop.random_state import RandomState
     from pricing.kernel.price import Price
     from pricing.planner.budget import Budget
     from pricing.planner.plan import WavePlan
@@ -20,7 +21,8 @@ class WaveStats:
 
     plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against; its
     reserve includes the parameters' gradients where backward has yet to make them.
-    admission: the check right before execution, with the sample it was made from.
+    admission: the check right before execution, with the sample it was made from. after_out_of_memory: how many waves
+    in a row had run out of memory before it; 0 for a first try.
     """
 
     plan: WavePlan
@@ -29,6 +31,7 @@ class WaveStats:
     forward: Observation | None = None
     closing: Observation | None = None
     children: list[Observation] = field(default_factory=list)
+    after_out_of_memory: int = 0
 
     @property
     def price(self) -> Price:
@@ -82,6 +85,7 @@ class WaveTurn:
         self.stats = stats
         self.items = range(stats.plan.start, stats.plan.next_start)
         self.indices = stats.plan.requests
+        self.random: RandomState | None = None
 
     def release(self) -> None:
         """Let go of what the wave holds of the device."""

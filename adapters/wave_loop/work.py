@@ -24,9 +24,9 @@ class Work(Protocol[Turn_co]):
     def setting(self) -> Setting:
         """What model and layout contribute; asked for each wave, from the live model."""
 
-    def forward(self, stats: WaveStats) -> list[object]:
+    def forward(self, stats: WaveStats) -> list[object] | None:
         """Run an admitted wave of more than no rows forward and hold its outputs until `turn`. Returns them: tensors
-        in nested tuples, lists, dicts. Raises what the model raises."""
+        in nested tuples, lists, dicts. Raises what the model raises. None where the caller runs the forward."""
 
     def turn(self, owner: WaveOwner, stats: WaveStats) -> Turn_co:
         """The wave in the caller's hands, with what `forward` held."""

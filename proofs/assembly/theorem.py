@@ -7,6 +7,7 @@ bands); a lift goes on from any compute that the covers before it led to; a fron
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from pricing.kernel.bands import (
@@ -22,6 +23,7 @@ from pricing.kernel.bands import (
     observe_bands,
 )
 from pricing.kernel.frontier import (
+    FRONTIER,
     Bound,
     Frontier,
     _fronts,
@@ -32,7 +34,8 @@ from pricing.kernel.frontier import (
     lifted_bytes,
     needed_bytes,
 )
-from pricing.kernel.profile import Profile
+from pricing.kernel.price import required_bytes
+from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import (
     LOGICAL_ROW_BYTES,
     Sharing,
@@ -61,7 +64,12 @@ from proofs.frontier.theorem import (
     same_anchor,
     step,
 )
-from proofs.lemmas import rounding_up_is_the_least_integer_above, rounding_up_never_falls_as_the_numerator_grows
+from proofs.lemmas import (
+    rounding_up_is_the_least_integer_above,
+    rounding_up_never_falls_as_the_numerator_grows,
+    tell_sharing,
+    the_safety_factor_never_shrinks,
+)
 from proofs.solver.kernel import shipped
 from proofs.solver.proof import Given, theorem
 from proofs.solver.symbolic import both, either, implies
@@ -425,3 +433,27 @@ def a_front_keeps_one_that_is_nowhere_above_each_it_drops(t: Given) -> None:
         for place in range(size):
             if place not in kept:
                 t.prove(either(*(below[other, place] for other in kept)), "a dropped bound has one below it")
+
+
+# --- INV-8 on the whole -----------------------------------------------------------------------------------------------
+
+
+@theorem("INV-8", lemmas=(*ROUNDING, the_safety_factor_never_shrinks), slow=True)
+def the_frontier_price_after_its_first_bound_covers_the_reading_that_made_it(t: Given) -> None:
+    """`required_bytes` of `observe`, shipped from end to end: band, anchor, bound, lift, search, price. For evidence
+    that was empty and waves without recurrent states; for more of it the parts above are put together on paper."""
+    profile, reading = t.profile(retained=False, warm="fit"), t.reading(retained=False, complete=True)
+    t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
+    before = t.valid(lambda: replace(profile, frontier=FrontierEvidence()))
+    tell_sharing(t, before, reading)
+    after = observe(before, reading)
+    wave = t.wave(
+        workload=t.workload(t.choose(True, False)),
+        packed_rows=reading.packed_rows,
+        logical_rows=reading.logical_rows,
+        grad_segments=reading.grad_segments,
+        output_bytes=reading.output_bytes,
+        segment_state_bytes=0,
+    )
+    price = required_bytes(wave, after, FRONTIER, t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes)

@@ -115,3 +115,24 @@ def the_seed_is_covered_until_a_warm_fit_is_there(t: Given) -> None:
     t.prove(all_readings_bytes(wave, after, TRUST_GROWTH) >= reading.compute_bytes, "the all-readings term")
     price = t.merged(required_bytes, wave, after, WARM, t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes, "the price")
+
+
+@theorem("INV-8", lemmas=COVERING, slow=True)
+def the_price_after_any_further_reading_covers_a_remembered_one(t: Given) -> None:
+    """INV-8 on what the shipped functions make together, `required_bytes` of `observe`: for each rate law."""
+    profile, reading, other = t.profile(retained=False), t.reading(retained=False), t.reading("other", retained=False)
+    t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
+    t.assume(is_remembered(profile, reading))
+    tell_sharing(t, profile, other)
+    price = t.merged(required_bytes, wave_of(t, reading), observe(profile, other), t.law(), t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes)
+
+
+@theorem("INV-8", lemmas=COVERING, slow=True)
+def the_price_right_after_a_reading_covers_it(t: Given) -> None:
+    """Likewise at once, complete or not: for each rate law, packed-priced or not, any reading after the seed."""
+    profile, reading = t.profile(retained=False), t.reading(retained=False)
+    t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
+    tell_sharing(t, profile, reading)
+    price = t.merged(required_bytes, wave_of(t, reading), observe(profile, reading), t.law(), t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes)
