@@ -151,12 +151,12 @@ def test_a_wrong_request_is_named_by_its_position_before_anything_runs(
     rank = rank_on(meter, model=model)
     calls: list[None] = []
     model.layers[0].register_forward_pre_hook(lambda *_: calls.append(None))
-    for items, where in (
+    cases: list[tuple[list[Any], str]] = [
         ([some(), Request(**wrong)], "item 1: "),
         ([some(), [some(), some(), Request(**wrong)]], "item 1, request 2: "),
-    ):
-        runs: tuple[Any, ...] = (lambda given: list(rank.forward_micro_batches(given)), rank.dp_rank_forward, rank.plan)
-        for run in runs:
+    ]
+    for items, where in cases:
+        for run in (lambda items: list(rank.forward_micro_batches(items)), rank.dp_rank_forward, rank.plan):
             with pytest.raises(RequestError, match=f"^{where}{why}"):
                 run(items)
     assert not calls
