@@ -1,6 +1,8 @@
 """Ranks that agree: the planner's quorum over `torch.distributed`."""
 
 from adapters.torch_distributed.errors import (
+    DifferentCallsError,
+    DifferentRanksError,
     QuorumError,
     QuorumLostError,
     QuorumMismatchError,
@@ -11,4 +13,12 @@ from pricing.neighbours import warn_of_foreign_adapters
 
 warn_of_foreign_adapters()
 
-__all__ = ["DistributedQuorum", "QuorumError", "QuorumLostError", "QuorumMismatchError", "RankFailedError"]
+__all__ = [
+    "DifferentCallsError",
+    "DifferentRanksError",
+    "DistributedQuorum",
+    "QuorumError",
+    "QuorumLostError",
+    "QuorumMismatchError",
+    "RankFailedError",
+]

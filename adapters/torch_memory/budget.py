@@ -1,9 +1,8 @@
 """The budget sampler: what the device has left, as two figures, read right before a wave runs.
 
 Bytes that are physically free (the driver's figure, shared with every other process and library on the
-device) and bytes our own allocator keeps cached and could hand out again. They are never added up into one
-"available": libraries that allocate for themselves (NCCL, cuBLAS handles) can only use the first. What fits
-is decided by `pricing.planner.budget`.
+device) and bytes our own allocator holds idle and could hand out again. They are kept apart: libraries that allocate
+for themselves (NCCL, cuBLAS handles) can only use the first. What fits is decided by `pricing.planner.budget`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 from adapters.torch_memory.counter import allocator_figures, figure
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import BudgetSampleError
-from pricing.planner.budget import Budget, BudgetVerdict, judge, reserve_of
+from pricing.planner.budget import Budget, BudgetVerdict, judge, judge_after_release, reserve_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +24,8 @@ class MemorySample:
 
     free_bytes, total_bytes: the driver's, over all processes. in_use_bytes: blocks our allocator cannot hand
     out now (allocated, or freed but still awaited by another stream). reserved_bytes: what our allocator
-    holds from the driver. inactive_split_bytes: its free blocks that are pieces of a split segment: neither
-    releasable nor contiguous with others. reservable_bytes: what this process may still take from the driver under
+    holds from the driver. inactive_split_bytes: its free blocks that are pieces of a split segment, which a
+    release does not give back. reservable_bytes: what this process may still take from the driver under
     limits of its own, None without one. pinned_bytes: idle bytes that the last release did not give back.
     """
 
@@ -45,9 +44,11 @@ class MemorySample:
 
     @property
     def reusable_cache_bytes(self) -> int:
-        """Cached blocks that are whole segments: what the allocator can reuse or give back. Idle is not the
-        same: pieces of split segments are left out, because no large block can be cut from them."""
-        return max(0, self.idle_bytes - max(self.inactive_split_bytes, self.pinned_bytes))
+        """Idle bytes that a price may be held against. Pieces of split segments are in: a footprint is read above what
+        is in use, so it holds the pieces that lie idle when a wave starts, and leaving them out of the budget too would
+        count them twice. What a release did not give back beyond such pieces is out: pages of expandable segments and
+        private pools, which may be of no use to a wave at all."""
+        return max(0, self.idle_bytes - max(0, self.pinned_bytes - self.inactive_split_bytes))
 
     @property
     def idle_bytes(self) -> int:
@@ -159,7 +160,7 @@ class BudgetSampler:
         if verdict is not BudgetVerdict.RELEASE:
             return Admission(required_bytes=required_bytes, verdict=verdict, samples=(first,))
         second = self.release()
-        verdict = judge(required_bytes, second.budget)
+        verdict = judge_after_release(required_bytes, second.budget)
         return Admission(required_bytes=required_bytes, verdict=verdict, samples=(first, second))
 
 

@@ -46,6 +46,9 @@ class MemoryCounter(Protocol):
     def reserved_peak(self) -> int:
         """Peak bytes held from the driver since the last reset, idle cache included. The same reset clears it."""
 
+    def reserved(self) -> int:
+        """Bytes held from the driver now, idle cache included."""
+
     def releasable(self) -> int:
         """Idle cached bytes that `release_cache` would give back, as far as the figures tell; 0 right after it."""
 
@@ -174,6 +177,10 @@ class AcceleratorCounter:
     def reserved_peak(self) -> int:
         """Peak bytes in segments."""
         return figure(allocator_figures(self._device), "reserved_bytes.all.peak")
+
+    def reserved(self) -> int:
+        """Bytes in segments now."""
+        return figure(allocator_figures(self._device), "reserved_bytes.all.current")
 
     def releasable(self) -> int:
         """Idle bytes less pieces of split segments, and less what the last release left idle: pages of expandable

@@ -142,6 +142,10 @@ class StorageCounter(TorchDispatchMode):
         """The peak of the live bytes: nothing is cached, nothing is rounded."""
         return self._peak_bytes
 
+    def reserved(self) -> int:
+        """The live bytes."""
+        return self.allocated()
+
     def releasable(self) -> int:
         """Nothing."""
         return 0
@@ -174,19 +178,20 @@ class StorageCounter(TorchDispatchMode):
         entry = self._live.get(id(storage))
         return entry if entry is not None and entry() is storage else None
 
-    def _size_bytes(self, storage: torch.UntypedStorage) -> int:
-        """What a storage takes. A counter that stands for another allocator rounds here."""
-        return storage.nbytes()
+    def _resize(self, key: int, size_bytes: int) -> int:
+        """A storage now takes `size_bytes`; 0: it died. Returns what is counted for it. A counter that stands for
+        another allocator asks it here, and raises where it has no memory left; the storage is then not counted."""
+        return size_bytes
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         """Book `storage` at its present size, and the peak."""
         self._bury()
         entry = self._known(storage)
+        size_bytes = self._resize(id(storage), storage.nbytes())
         if entry is None:
             entry = _LiveStorage(storage, self._dead.append)
             entry.key, entry.size_bytes = id(storage), 0
             self._live[entry.key] = entry
-        size_bytes = self._size_bytes(storage)
         self._live_bytes += size_bytes - entry.size_bytes
         entry.size_bytes = size_bytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
@@ -199,6 +204,7 @@ class StorageCounter(TorchDispatchMode):
             assert isinstance(entry, _LiveStorage)
             buried = self._live.pop(entry.key)
             assert buried is entry, "two live storages under one identity"
+            self._resize(entry.key, 0)
             self._live_bytes -= entry.size_bytes
         assert self._live_bytes >= 0
 

@@ -17,6 +17,7 @@ from adapters.torch_memory.backward import BackwardWatch
 from adapters.torch_memory.gradients import GradientWatch
 from adapters.torch_memory.trust import Flaw, Refusal
 from pricing import Reading, ReadingKind, Wave
+from pricing.kernel.reading import out_of_memory_footprint_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +28,7 @@ class Observation:
     Bytes; `peak_bytes` and `baseline_bytes` as the counter showed them (0 where it could not be read). `freed_bytes`:
     what of the baseline was let go inside the interval. The peak may have come after that, so the reading adds it.
     `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
-    nothing about it. `footprint_bytes`: reserved peak minus baseline plus what was freed, None where the interval did
-    not start clean. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside
+    nothing about it. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside
     backward) that the interval made and left behind: they are held back once, and no cost of its rows, so the
     reading is without.
     """
@@ -40,8 +40,13 @@ class Observation:
     peak_bytes: int
     retained_bytes: int | None
     freed_bytes: int = 0
-    footprint_bytes: int | None = None
     left_bytes: int = 0
+
+    @property
+    def footprint_bytes(self) -> int | None:
+        """Reserved peak minus baseline plus what was freed, less what was left; of a wave that ran out of memory what
+        it would at least have needed. None where the interval did not start clean, or nothing may be learned."""
+        return None if self.reading is None else self.reading.footprint_bytes
 
     @property
     def peak_delta_bytes(self) -> int:
@@ -170,11 +175,11 @@ class Measurement:
         if self.after_backward is not None:
             self.allocated, self.reserved = self.after_backward
 
-    def move_baseline(self, grown_bytes: int) -> None:
-        """Cut what an optimizer step left behind out of what follows. Its scratch stays in the cache: the start is no
-        clean one any more."""
+    def move_baseline(self, grown_bytes: int, releasable_bytes: int) -> None:
+        """Cut what an optimizer step left behind out of what follows. Where its scratch stays in the cache, the start
+        is no clean one any more."""
         self.baseline_bytes += grown_bytes
-        self.is_clean = False
+        self.is_clean = self.is_clean and releasable_bytes == 0
 
     @property
     def freed_bytes(self) -> int:
@@ -241,8 +246,42 @@ class Measurement:
             peak_bytes=self.baseline_bytes + delta_bytes,
             retained_bytes=retained_bytes,
             freed_bytes=freed_bytes,
-            footprint_bytes=None if refusal is not None else self.footprint_bytes,
             left_bytes=0 if refusal is not None else delta_bytes - max(0, compute_bytes),
+        )
+
+    def observe_out_of_memory(
+        self, wave: Wave, *, grads: bool, available_bytes: int, reserved_bytes: int, requested_bytes: int
+    ) -> Observation:
+        """The wave ran out of memory: what it at least needed, and its peak as far as it got.
+
+        Also where the figures of the counter are refused: that what was available did not do is known without them.
+        available_bytes: what it was admitted against. reserved_bytes: reserved when it failed, above the baseline.
+        """
+        delta_bytes = self.allocated.peak_bytes or 0
+        is_believed = self.refusal is None and delta_bytes >= 0
+        compute_bytes = self.allocated.without(self._stayed_before()) if is_believed else 0
+        freed_bytes = self.freed_bytes if is_believed else 0
+        peak_delta_bytes = max(0, compute_bytes) + freed_bytes
+        footprint_bytes = out_of_memory_footprint_bytes(
+            available_bytes=available_bytes,
+            reserved_bytes=max(peak_delta_bytes, reserved_bytes) if is_believed else 0,
+            requested_bytes=requested_bytes,
+        )
+        return Observation(
+            reading=Reading.of(
+                wave,
+                peak_delta_bytes=peak_delta_bytes,
+                footprint_bytes=footprint_bytes,
+                grads=grads,
+                kind=ReadingKind.OUT_OF_MEMORY,
+            ),
+            flaws=tuple(self.flaws),
+            refusal=None,
+            baseline_bytes=self.baseline_bytes if is_believed else 0,
+            peak_bytes=self.baseline_bytes + delta_bytes if is_believed else 0,
+            retained_bytes=None,
+            freed_bytes=freed_bytes,
+            left_bytes=delta_bytes - max(0, compute_bytes) if is_believed else 0,
         )
 
 

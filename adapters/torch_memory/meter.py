@@ -29,6 +29,7 @@ from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import MeterMisuseError
 from adapters.torch_memory.gradients import GradientAccount, local_tensor
 from adapters.torch_memory.measurement import Held, Made, Measurement, Observation, Stage
+from adapters.torch_memory.out_of_memory import requested_bytes
 from adapters.torch_memory.trust import Flaw, Refusal
 from pricing import ReadingKind, Wave
 
@@ -103,8 +104,16 @@ class Interval:
         """
         return self._meter._close(self, completed=completed)
 
+    def out_of_memory(self, error: BaseException | None = None, *, available_bytes: int = 0) -> Observation:
+        """End the interval, in any stage, because the device ran out of memory in it. The reading says what the wave at
+        least needed: what the allocator had reserved and then asked for, or 17/16 of `available_bytes`, what it was
+        admitted against. Ask before the cache is released. Where an optimizer step had ended the wave already, what ran
+        out was not the wave: its closing observation comes back.
+        """
+        return self._meter._out_of_memory(self, error, available_bytes)
+
     def discard(self) -> None:
-        """End the interval, in any stage, and learn nothing from it: an out-of-memory error after admission."""
+        """End the interval, in any stage, and learn nothing from it."""
         self._meter._discard(self)
 
     def _require(self, *stages: Stage) -> Measurement:
@@ -141,11 +150,6 @@ class PeakMeter:
             register_optimizer_step_post_hook(self._after_optimizer_step),
         )
 
-    @property
-    def live_output_bytes(self) -> int:
-        """Bytes of past waves' outputs that somebody still holds."""
-        return sum(output.size_bytes for output in self._outputs if output.is_alive)
-
     def open(
         self,
         wave: Wave,
@@ -180,6 +184,13 @@ class PeakMeter:
                 self._start(measured)
             self._intervals.append(interval)
         return interval
+
+    @property
+    def live_output_bytes(self) -> int:
+        """What outputs that intervals reported still hold, each storage once."""
+        with self._lock:
+            self._outputs = [output for output in self._outputs if output.is_alive]
+            return sum({id(output.storage()): output.size_bytes for output in self._outputs}.values())
 
     def close(self) -> None:
         """Give the device back. Raises `MeterMisuseError` while intervals are open."""
@@ -242,6 +253,26 @@ class PeakMeter:
                     measured.flaw(Flaw.BROKE_OFF)
                 self._check_thread(measured)
                 return self._seal(interval)
+            finally:
+                self._retire(interval)
+
+    def _out_of_memory(self, interval: Interval, error: BaseException | None, available_bytes: int) -> Observation:
+        measured = interval._require(Stage.FORWARD, Stage.CALLER)
+        with self._lock:
+            try:
+                if measured.sealed is not None:
+                    return measured.sealed
+                reserved_bytes = 0
+                if self._settle(measured):
+                    self._look_at_all()
+                    reserved_bytes = max(0, self.counter.reserved() - measured.baseline_bytes)
+                return measured.observe_out_of_memory(
+                    interval.wave,
+                    grads=interval.grads,
+                    available_bytes=available_bytes,
+                    reserved_bytes=reserved_bytes,
+                    requested_bytes=requested_bytes(error) or 0,
+                )
             finally:
                 self._retire(interval)
 
@@ -410,8 +441,9 @@ class PeakMeter:
                 measured = interval._measured
                 if measured.stage is not Stage.CALLER or measured.sealed is not None:
                     continue
-                if measured.awaits_backward and torch._C._current_graph_task_id() != -1:
-                    # Fused into backward, a parameter at a time: part of the wave, its states aside.
+                if torch._C._current_graph_task_id() != -1:
+                    # Fused into backward, a parameter at a time: part of the wave, its states aside. Also the last one,
+                    # by when every watched node has run.
                     self._look_at_all()
                     measured.live_before_step_bytes = self.counter.allocated()
                     continue
@@ -437,7 +469,7 @@ class PeakMeter:
                 # A step that ran backward itself (a closure) is measured whole: its peak is the wave's.
                 if not ran_inside and self._settle(measured):
                     assert before_bytes is not None
-                    measured.move_baseline(self.counter.allocated() - before_bytes)
+                    measured.move_baseline(self.counter.allocated() - before_bytes, self.counter.releasable())
             if stepped and not ran_inside and self.counter.refusal() is None:
                 self._look(besides=stepped)
                 self._reset()

@@ -105,6 +105,10 @@ class ContractCounter:
         """See `MemoryCounter.reserved_peak`. Nothing is cached."""
         return self.peaks()[0]
 
+    def reserved(self) -> int:
+        """See `MemoryCounter.reserved`."""
+        return self.allocated()
+
     def releasable(self) -> int:
         """See `MemoryCounter.releasable`."""
         self._require_trusted("read")

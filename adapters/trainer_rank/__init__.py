@@ -18,6 +18,7 @@ from adapters.wave_loop.errors import (
     AdmissionError,
     AdmittedOutOfMemoryError,
     OutOfMemoryRefusedError,
+    OutputsRefusedError,
     WaveOverError,
     WaveRefusedError,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "ModelFacts",
     "OutOfMemory",
     "OutOfMemoryRefusedError",
+    "OutputsRefusedError",
     "PackedModel",
     "PackedRows",
     "ProfileStore",

@@ -35,14 +35,17 @@ def bind_model(model: nn.Module | PackedModel, *, check: str = CHECK_AT_BINDING)
     """The `PackedModel` of a model: itself, or its Hugging Face binding, checked on this very model.
 
     The check runs a small tree of requests packed, and each of them on its own through the model's ordinary forward,
-    and compares log-probabilities and, where the model trains, a gradient (`check.check_packed_execution`). With
-    sharded parameters every rank must bind at the same time. Only `check="skip-the-check-at-binding"` leaves it out; a
-    `PackedModel` that is no `nn.Module` has no parameters that tell its device, and answers for itself.
+    and compares log-probabilities and, where the model trains, a gradient (`check.check_packed_execution`). Only
+    `check="skip-the-check-at-binding"` leaves it out; a `PackedModel` that is no `nn.Module` has no parameters that
+    tell its device, and answers for itself.
 
-    Raises `UnsupportedModelError` with one sentence that says why.
+    Raises `UnsupportedModelError` with one sentence that says why; of wrappers and sharded models it says what to pass
+    instead.
     """
     if check not in CHECKS:
         raise UnsupportedModelError(f"check must be one of {', '.join(map(repr, CHECKS))}, got {check!r}")
+    if isinstance(model, nn.Module):
+        _require_whole_and_bare(model)
     bound = _bound(model)
     if check == CHECK_AT_BINDING and isinstance(model, nn.Module):
         check_packed_execution(bound, model)
@@ -62,6 +65,41 @@ def _bound(model: nn.Module | PackedModel) -> PackedModel:
         f"{type(model).__name__} is neither a PackedModel (packed_hidden_states, head_logits, recompute_mode, "
         f"model_facts) nor a Hugging Face decoder{_inside(model)}"
     )
+
+
+_SHARDED = (
+    "{what}, and sharded models are not supported: every forward of one gathers its parameters from all ranks, while "
+    "packed waves, the probes and splits among them, differ in number and kind from rank to rank, so ranks would wait "
+    "for one another for ever: pass a model with all its parameters on each rank"
+)
+
+
+def _require_whole_and_bare(model: nn.Module) -> None:
+    """Refuse wrappers that communicate in forward or backward, a model compiled whole, and sharded parameters.
+
+    By class names, along each class's own line: nothing distributed is imported to say that a model is not so.
+    """
+    for path, module in model.named_modules():
+        where = f"{path} is" if path else "the model is"
+        classes = {kind.__name__ for kind in type(module).__mro__}
+        if "FullyShardedDataParallel" in classes:
+            raise UnsupportedModelError(_SHARDED.format(what=f"{where} wrapped in FullyShardedDataParallel"))
+        if "FSDPModule" in classes:
+            raise UnsupportedModelError(_SHARDED.format(what=f"{where} sharded by fully_shard (FSDP2)"))
+        if "DistributedDataParallel" in classes:
+            raise UnsupportedModelError(
+                f"{where} wrapped in DistributedDataParallel, which reduces gradients in every backward, while ranks "
+                "have unequal numbers of waves: pass what it wraps (.module), and reduce gradients over ranks yourself "
+                "after the last wave, before the optimizer steps"
+            )
+    if type(model).__name__ == "OptimizedModule":
+        raise UnsupportedModelError(
+            "the model is compiled whole by torch.compile, and packed waves do not go through its compiled forward: "
+            "pass what it wraps (._orig_mod); its layers may be compiled, each in place (layer.compile())"
+        )
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "full_tensor"):
+            raise UnsupportedModelError(_SHARDED.format(what=f"the parameter {name} is a DTensor"))
 
 
 def _inside(model: object) -> str:

@@ -128,7 +128,9 @@ class PackedWork:
             groups = group_rows(layout, self.batch, torch.device("cpu"))
             return [(group, [self.requests[request] for request in group.requests]) for group in groups]
 
-        asked = [self.requests[request] for request in requests]
+        asked = [self.requests[request] for request in requests if self.requests[request].token_row().size]
+        if not asked:
+            return 0  # nothing runs
         return self._forecaster.peak_bytes(shape, workload, asked, forwards)
 
     def forward(self, stats: WaveStats) -> list[object]:

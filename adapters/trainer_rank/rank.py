@@ -183,7 +183,8 @@ class TrainerRank(WaveLoop):
 
         Outputs of earlier waves stay alive while later ones run, and count against the budget. What is measured ends at
         each forward's return: complete evidence for requests without gradients; with gradients it can only raise later
-        prices, because the caller's backward is not seen. Raises as `forward_micro_batches` does.
+        prices, because the caller's backward is not seen. Raises as `forward_micro_batches` does, and
+        `OutputsRefusedError` before anything runs where the outputs alone can never fit together.
         """
         outputs: list[RequestOutputs] = []
         for wave in self._waves(partial(self._work, items), Role.FORWARD):

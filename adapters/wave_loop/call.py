@@ -25,12 +25,15 @@ class Skipped:
 
 @dataclass(slots=True, kw_only=True)
 class Call(Generic[Turn]):
-    """The state of one call. failures: waves that ran out of memory, here or (None) on another rank.
+    """The state of one call. number: what ranks tell calls apart by.
+
+    failures: waves that ran out of memory, here or (None) on another rank.
 
     tries: such waves since the last one that ran. failed: the last one of this rank.
     """
 
     work: Work[Turn]
+    number: int = 0
     on_refusal: OnRefusal = "raise"
     start: int = 0
     skipped: list[Skipped] = field(default_factory=list)

@@ -24,7 +24,11 @@ class WaveOverError(PricingError):
     """Outputs asked of a wave after its turn: they were let go so that the next wave has their memory."""
 
 
-class WaveRefusedError(PricingError):
+class RefusedError(PricingError):
+    """What was asked cannot run, and nothing of it ran."""
+
+
+class WaveRefusedError(RefusedError):
     """The next item cannot run; nothing of it ran. `plan` has rows, price, parts, budget and every rung tried.
 
     holdings: whose memory the rest is. failures: the out-of-memory errors of this call that led here. budget: what it
@@ -46,21 +50,18 @@ class WaveRefusedError(PricingError):
         self.failures = tuple(failures)
 
 
-class OutputsRefusedError(WaveRefusedError):
-    """Outputs that are all kept can never fit together; nothing ran. `plan` is the first wave's."""
+class OutputsRefusedError(RefusedError):
+    """Outputs that are all kept can never fit together; nothing ran."""
 
-    def __init__(self, plan: WavePlan, output_bytes: int, holdings: Holdings) -> None:
-        PricingError.__init__(
-            self,
+    def __init__(self, output_bytes: int, available_bytes: int, holdings: Holdings) -> None:
+        super().__init__(
             f"the outputs of these items take {gib_text(output_bytes)} and stay alive together; "
-            f"{gib_text(plan.available_bytes)} are available{holdings}; ask for fewer at a time, or loop over "
-            "forward_micro_batches and keep only what you need",
+            f"{gib_text(available_bytes)} are available{holdings}; ask for fewer at a time, or loop over "
+            "forward_micro_batches and keep only what you need"
         )
-        self.plan = plan
-        self.budget = None
-        self.holdings = holdings
-        self.failures = ()
         self.output_bytes = output_bytes
+        self.available_bytes = available_bytes
+        self.holdings = holdings
 
 
 class AdmissionError(PricingError):

@@ -24,6 +24,7 @@ from adapters.wave_loop.errors import (
     AdmissionError,
     AdmittedOutOfMemoryError,
     OutOfMemoryRefusedError,
+    OutputsRefusedError,
     WaveRefusedError,
 )
 from adapters.wave_loop.failure import OutOfMemory, Phase, let_go
@@ -109,7 +110,6 @@ class WaveLoop:
         self._probed: set[Signature] = set()
         self._named_floors: set[Signature] = set()
         self._open_waves: dict[WaveTurn, _Open] = {}
-        self._calls = 0
         self._introduced = False
         self._began_bytes: int | None = None
         self.save_failures = 0
@@ -118,14 +118,18 @@ class WaveLoop:
 
     def _begin(self, make_work: Callable[[], Work[Turn]], on_refusal: OnRefusal) -> Call[Turn]:
         """Start a call: from here on the ranks are told apart by it."""
-        self._calls += 1
-        self._mark(0)
+        begin_call = getattr(self._quorum, "begin_call", None)
+        number = 0 if begin_call is None else begin_call()
+        self._mark(number, 0)
         self._introduce()
         with self._guard():
-            return Call(work=make_work(), on_refusal=on_refusal)
+            return Call(work=make_work(), on_refusal=on_refusal, number=number)
 
     def _waves(self, make_work: Callable[[], Work[Turn]], role: Role, on_refusal: OnRefusal = "raise") -> Waves[Turn]:
-        """The call's waves, in order, each run forward. A wave's turn ends when the caller asks for the next one."""
+        """The call's waves, in order, each run forward. A wave's turn ends when the caller asks for the next one.
+
+        Of role FORWARD all outputs are kept, so those that can never fit together are refused before anything runs.
+        """
         skipped: list[Skipped] = []
         return Waves(self._turns(make_work, role, on_refusal, skipped), skipped)
 
@@ -134,6 +138,9 @@ class WaveLoop:
     ) -> Iterator[Turn]:
         call = self._begin(make_work, on_refusal)
         call.skipped = skipped
+        if role is Role.FORWARD:
+            with self._guard():
+                self._require_room_for_outputs(call.work)
         try:
             while (wave := self._next(call, role)) is not None:
                 completed = False
@@ -243,7 +250,7 @@ class WaveLoop:
         Waves that run out of memory in the forward of any rank are planned anew on all; nothing was handed out.
         """
         while True:
-            self._mark(call.start)
+            self._mark(call.number, call.start)
             if self._quorum.max(call.left) <= 0:
                 return None
             if keeper is not None:
@@ -302,11 +309,11 @@ class WaveLoop:
         guard: Callable[[], AbstractContextManager[None]] = getattr(self._quorum, "guard", nullcontext)
         return guard()
 
-    def _mark(self, start: int) -> None:
+    def _mark(self, number: int, item: int) -> None:
         """Say where this rank is: ranks in different calls are told so instead of agreeing."""
-        mark = getattr(self._quorum, "mark", None)
-        if mark is not None:
-            self._calls = mark(call=self._calls, item=start)
+        at = getattr(self._quorum, "at", None)
+        if at is not None:
+            at(number, item)
 
     def _introduce(self) -> None:
         """Once: what ranks must have in common to agree on anything."""
@@ -359,6 +366,13 @@ class WaveLoop:
         if call.failed is not None and plan.refusal is not None:
             raise OutOfMemoryRefusedError(plan, holdings, call.failures, call.failed)
         raise WaveRefusedError(plan, holdings, call.failures, budget)
+
+    def _require_room_for_outputs(self, work: Work[Any]) -> None:
+        """For outputs that are all kept. Raises `OutputsRefusedError` where they alone can never fit together."""
+        available_bytes = self._budget(work).available_bytes
+        output_bytes = sum(work.batch.output_bytes)
+        if output_bytes > max(0, available_bytes):
+            raise OutputsRefusedError(output_bytes, available_bytes, self.holdings(work))
 
     def holdings(self, work: Work[Any] | None = None) -> Holdings:
         """Whose the memory in use is, as far as it is known."""

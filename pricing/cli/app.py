@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -93,7 +94,8 @@ def _told(act: Callable[[], _T]) -> _T:
         raise BadInput(f"this needs {error.name}: pip install 'packed-pricing[{extra}]'") from error
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise
+            _stop_speaking()
+            raise click.exceptions.Exit(0) from error  # such as `| head`: the reader has what it wanted
         named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         raise BadInput(visible(f"{named}{error.strerror or error}")) from error
     except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -102,10 +104,16 @@ def _told(act: Callable[[], _T]) -> _T:
         raise Mistake.of(error) from error
 
 
+def _stop_speaking() -> None:
+    """Let the rest of the output go nowhere, so that the flush at the end finds no closed pipe."""
+    with contextlib.suppress(OSError, ValueError):  # no real stream: there is nothing to flush to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 @click.command(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 a check failed, 2 bad input or use, 3 a mistake of ours. "
+    epilog="Exit codes: 0 done, 1 a check failed or an item is refused, 2 bad input or use, 3 a mistake of ours. "
     "Figures are bytes above a wave's baseline.",
 )
 @click.version_option(package_name="packed-pricing")

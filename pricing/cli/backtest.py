@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pricing.cli.options import COUNT, json_option, laws_option, safety_option
-from pricing.cli.output import console, emit_json, percent_text, say
+from pricing.cli.output import WIDE_COLUMNS, console, emit_json, percent_text, say
 from pricing.evidence.backtest import DEFAULT_SKIP, Backtest, Order, backtest, quantities_of
 from pricing.evidence.trace import read_trace
 from pricing.kernel.law import Law
@@ -54,6 +54,7 @@ def command(
     prices below the observed peak: waves that might have been admitted and run out of memory. The `over` figures are
     price / peak - 1. A trace whose waves each began with a released cache is scored twice: by the peak of what was
     allocated, and by the footprint, the peak of what was reserved.
+    Exit code: 1 where no wave is scored, else 0.
 
     Example:
 
@@ -87,10 +88,19 @@ def command(
         draw(results, plot)
     if as_json:
         emit_json({"results": [result.to_json() for result in results]})
+        _check_scored(results)
         return
     _print_table(console(), results)
     if plot is not None:
         say(f"Picture: {plot}")
+    _check_scored(results)
+
+
+def _check_scored(results: Sequence[Backtest]) -> None:
+    """A replay that scored nothing has shown nothing: `under` is 0 of 0. Raises `click.ClickException`, exit code 1."""
+    if not any(result.score.scored for result in results):
+        skip = results[0].skip
+        raise click.ClickException(f"no wave was scored: --skip {skip} leaves none of any trace. Give a smaller one.")
 
 
 class _Progress:
@@ -127,30 +137,32 @@ def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:
     table = Table(title=f"Price against observed peak, safety {first.safety}{order}", title_justify="left")
     for heading in ("trace", "peak of", "law"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("scored", "under", "over: min", "median", "p95", "max", "median GiB"):
+    narrow = spoken.width < WIDE_COLUMNS
+    always = ("scored", "under", "over: median", "max")
+    for heading in always if narrow else ("scored", "under", "over: min", "median", "p95", "max", "median GiB"):
         table.add_column(heading, justify="right", no_wrap=True)
     names = trace_names([result.trace for result in results])
     for at, result in enumerate(results):
         score = result.score
         opens_trace = at == 0 or results[at - 1].trace != result.trace
         opens_quantity = opens_trace or results[at - 1].quantity != result.quantity
+        gib = "-" if score.over_gib_median is None else f"{float(score.over_gib_median):+,.2f}"
+        median, most = percent_text(score.over_median), percent_text(score.over_max)
+        wide = (percent_text(score.over_min), median, percent_text(score.over_p95), most, gib)
         table.add_row(
             names[result.trace] if opens_trace else "",
             str(result.quantity) if opens_quantity else "",
             result.law,
             f"{score.scored:,}",
             f"[bold red]{score.under:,}[/]" if score.under else "0",
-            percent_text(score.over_min),
-            percent_text(score.over_median),
-            percent_text(score.over_p95),
-            percent_text(score.over_max),
-            "-" if score.over_gib_median is None else f"{float(score.over_gib_median):+,.2f}",
+            *((median, most) if narrow else wide),
             end_section=at + 1 == len(results) or results[at + 1].trace != result.trace,
         )
     spoken.print(table)
     spoken.print(
         "under: waves priced below the peak they reached. over: price / peak - 1, and price - peak in GiB.\n"
         f"Not scored: the first {'wave' if first.skip == 1 else f'{first.skip:,} waves'} of each trace."
+        + ("\nLeft out at this width: over min, p95, and median GiB." if narrow else "")
     )
 
 

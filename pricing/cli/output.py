@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from fractions import Fraction
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH: Final = 120
 """Columns of a table that goes to no terminal."""
+WIDE_COLUMNS: Final = 110
+"""From here on a table shows all its columns; narrower ones keep what decides and say what they leave out."""
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -35,7 +38,12 @@ def console(*, stderr: bool = False) -> Console:
     """A console for text and tables; as wide as the terminal, or `PIPED_WIDTH` where there is none."""
     from rich.console import Console
 
-    spoken = Console(stderr=stderr, highlight=False)
+    class _Piped(Console):
+        def on_broken_pipe(self) -> None:
+            """Left to the one place where errors become exit codes; the library itself would exit 1."""
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    spoken = _Piped(stderr=stderr, highlight=False)
     if not spoken.is_terminal:
         spoken.width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
     return spoken

@@ -62,6 +62,10 @@ def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     if as_json:
         emit_json(price_to_json(priced))
         return
+    if profile.is_empty and not priced.required_bytes:
+        say("Cold: no price. Nothing was learned yet (no profile was given, or an empty one), and no output or floor")
+        say("of the wave is known. `pricing learn TRACE -o profile.json` makes a profile; give it as --profile.")
+        return
     decided = f"bound by the {priced.quantity}, {priced.binding_term}"
     say(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), {decided}")
     if profile.is_empty:

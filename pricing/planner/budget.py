@@ -1,14 +1,15 @@
 """The budget's arithmetic: whether a price fits what the device has, and whether cache must be released first.
 
-Two figures, never one: bytes physically free, and bytes cached by our own allocator that it can hand out again. Memory
-that libraries allocate outside the framework comes from the first alone, so the reserve is held there, physically.
+Two figures: bytes physically free, and bytes that our own allocator holds idle. Memory that libraries allocate outside
+the framework comes from the first alone, so the reserve is held there, physically. A price is held against both
+together, before a release and after it: what of the idle bytes stays in pieces is in the footprint that is priced.
 A process may be allowed less than what is free (`reservable_bytes`). What is available is the same before and after a
 release that gives back what was counted (INV-17). Sampling is the adapter's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pricing.kernel.quantities import (
@@ -67,6 +68,16 @@ class Budget:
         """What a price is held against; may be negative, which nothing fits."""
         return self.physical_bytes + self.reusable_cache_bytes
 
+    def after_release(self, released_bytes: int) -> Budget:
+        """The same device once `released_bytes` of the cache (at most all) went back to the driver."""
+        assert 0 <= released_bytes <= self.reusable_cache_bytes
+        return replace(
+            self,
+            free_bytes=self.free_bytes + released_bytes,
+            reusable_cache_bytes=self.reusable_cache_bytes - released_bytes,
+            reservable_bytes=None if self.reservable_bytes is None else self.reservable_bytes + released_bytes,
+        )
+
     def __str__(self) -> str:
         """Every part by name."""
         parts = [f"{gib_text(self.free_bytes)} free", f"{gib_text(self.reserve_bytes)} kept in reserve"]
@@ -87,6 +98,13 @@ def reserve_of(total_bytes: int) -> int:
 def fits(required_bytes: int, available_bytes: int) -> bool:
     """Whether a price fits a budget: equality fits, and a negative budget fits nothing, not even a price of 0."""
     return available_bytes >= 0 and required_bytes <= available_bytes
+
+
+def judge_after_release(required_bytes: int, budget: Budget) -> BudgetVerdict:
+    """Hold a price against a sample that was taken right after a release: what is still idle counts as it did before
+    (INV-17)."""
+    require_count("required_bytes", required_bytes)
+    return BudgetVerdict.RUN if fits(required_bytes, budget.available_bytes) else BudgetVerdict.REFUSE
 
 
 def judge(required_bytes: int, budget: Budget, *, cache_serves: bool = False) -> BudgetVerdict:

@@ -157,7 +157,7 @@ def plan_batch(
         start = wave.next_start
         if progress is not None:
             progress(start)
-        if wave.verdict in _TEACHING:
+        if wave.verdict in _TEACHING and wave.wave.packed_rows:  # requests without tokens teach nothing
             break
         own = not profile_of(known, wave.signature).is_empty  # a relative's evidence says nothing of rows it has seen
         if own and wave.runs and wave.profile.largest_packed_rows < wave.wave.packed_rows:

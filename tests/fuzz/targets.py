@@ -201,7 +201,10 @@ def command_line(draw: random.Random, folder: Path, tries: int) -> Counter[str]:
         result = runner.invoke(pricing, arguments)
         assert time.perf_counter() - began < SECONDS, arguments
         assert result.exit_code in (0, 1, 2), (arguments, result.output)
-        assert result.exit_code != 1 or arguments[0] in ("replay", "scale", "backtest"), (arguments, result.output)
+        assert result.exit_code != 1 or arguments[0] in ("replay", "scale", "backtest", "plan"), (
+            arguments,
+            result.output,
+        )
         assert "Traceback" not in result.output and not OBEYED.search(result.output), (arguments, ascii(result.output))
         counts[f"exit code {result.exit_code}"] += 1
     return counts

@@ -265,7 +265,9 @@ def test_evidence_does_not_depend_on_order(evidence: FrontierEvidence, first: Re
 def test_a_shuffled_history_leaves_equal_evidence(history: list[Reading], random: object) -> None:
     shuffled = list(history)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    seed = Reading(packed_rows=1, logical_rows=1, grad_segments=0, output_bytes=0, peak_delta_bytes=1)
+    seed = Reading(
+        packed_rows=1, logical_rows=1, grad_segments=0, output_bytes=0, peak_delta_bytes=1, footprint_bytes=1
+    )
     one, other = observe_all(Profile(), [seed, *history]), observe_all(Profile(), [seed, *shuffled])
     assert one == other
     assert hash(one) == hash(other)
@@ -292,12 +294,12 @@ def test_what_was_retained_stays_covered(reading: Reading, later: Sequence[Readi
 def test_until_a_band_bounds_the_warm_law_prices(history: list[Reading], reading: Reading) -> None:
     profile = observe_all(Profile(), history)
     wave = wave_of(reading, PACKED_WORKLOAD, STATE_BYTES)
-    priced = price(wave, profile, FRONTIER)
+    priced = price(wave, profile, FRONTIER).allocated
     if any(band.anchor is not None for band in profile.frontier.peak):
         assert priced.binding_term == "floor" or priced.binding_term.startswith("frontier")
     else:
-        warm = price(wave, profile, WARM)
-        assert (priced.allocated.required_bytes, priced.binding_term) == (warm.required_bytes, warm.binding_term)
+        warm = price(wave, profile, WARM).allocated
+        assert (priced.required_bytes, priced.binding_term) == (warm.required_bytes, warm.binding_term)
 
 
 def test_the_binding_term_names_the_band_and_why() -> None:

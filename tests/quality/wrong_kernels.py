@@ -466,7 +466,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "a wave without rows is charged the static floor",
         "safety_is_tight",
         price,
-        "required_bytes",
+        "evidence_bytes",
         _nothing_to_run_pays_the_floor,
     ),
     _kernel(

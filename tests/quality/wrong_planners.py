@@ -36,6 +36,11 @@ def _any_sign(required_bytes: int, available_bytes: int) -> bool:
     return required_bytes <= max(0, available_bytes)
 
 
+def _only_what_is_free(required_bytes: int, sample: budget.Budget) -> budget.BudgetVerdict:
+    fits = budget.fits(required_bytes, sample.physical_bytes)
+    return budget.BudgetVerdict.RUN if fits else budget.BudgetVerdict.REFUSE
+
+
 def _padded_together(self: Gathering, group: int, rows: int, length: int) -> None:
     held = self._group_rows.setdefault(group, [0, 0])
     held[0] += rows
@@ -123,6 +128,12 @@ WRONG_PLANNERS = [
         mistake="clamps a negative budget to 0, where a wave of nothing fits",
         caught_by="test_equality_fits_and_a_negative_budget_refuses",
         patches={(budget, "fits"): _any_sign},
+    ),
+    WrongKernel(
+        name="free_alone_after_a_release",
+        mistake="counts idle pieces when it plans and not when it admits",
+        caught_by="test_what_fits_the_plan_is_admitted",
+        patches={(budget, "judge_after_release"): _only_what_is_free},
     ),
     WrongKernel(
         name="padded_together",

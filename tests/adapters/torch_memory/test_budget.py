@@ -40,10 +40,17 @@ class ScriptedMemory:
 
 
 def test_two_figures_and_the_reserve() -> None:
-    assert SAMPLE.reusable_cache_bytes == 800 - 300 - 150
+    assert SAMPLE.reusable_cache_bytes == 800 - 300
     budget = SAMPLE.budget
-    assert (budget.free_bytes, budget.reserve_bytes, budget.reusable_cache_bytes) == (100, 30, 350)
-    assert replace(SAMPLE, inactive_split_bytes=700).reusable_cache_bytes == 0
+    assert (budget.free_bytes, budget.reserve_bytes, budget.reusable_cache_bytes) == (100, 30, 500)
+    assert replace(SAMPLE, reserved_bytes=200).reusable_cache_bytes == 0
+
+
+def test_pieces_of_segments_count_and_other_pinned_bytes_do_not() -> None:
+    """A footprint holds the pieces that lie idle when its wave starts: left out of the budget they counted twice."""
+    assert replace(SAMPLE, pinned_bytes=150).reusable_cache_bytes == 500
+    assert replace(SAMPLE, pinned_bytes=250).reusable_cache_bytes == 400
+    assert replace(SAMPLE, inactive_split_bytes=0, pinned_bytes=500).reusable_cache_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def test_what_fits_physically_runs_without_a_release() -> None:
 
 def test_what_fits_by_the_cache_alone_runs_after_a_release() -> None:
     memory = ScriptedMemory(SAMPLE, replace(SAMPLE, free_bytes=450, reserved_bytes=450))
-    admission = BudgetSampler(memory).admit(420)
+    admission = BudgetSampler(memory).admit(570)
     assert (admission.runs, admission.released_cache, memory.releases) == (True, True, 1)
     assert admission.budget.free_bytes == 450
 
@@ -70,21 +77,21 @@ def test_what_fits_by_the_cache_alone_runs_after_a_release() -> None:
 def test_cache_that_does_not_come_back_refuses() -> None:
     """Idle bytes are not releasable bytes: what the driver shows afterwards decides, not what was
     promised."""
-    memory = ScriptedMemory(SAMPLE, replace(SAMPLE, free_bytes=449))
-    admission = BudgetSampler(memory).admit(420)
+    memory = ScriptedMemory(SAMPLE, replace(SAMPLE, free_bytes=449, reserved_bytes=449))
+    admission = BudgetSampler(memory).admit(570)
     assert admission.verdict is BudgetVerdict.REFUSE
     assert admission.samples[0] is SAMPLE
 
 
 def test_a_cache_known_to_serve_is_not_released() -> None:
     memory = ScriptedMemory(SAMPLE)
-    assert BudgetSampler(memory).admit(420, cache_serves=True).runs
+    assert BudgetSampler(memory).admit(570, cache_serves=True).runs
     assert memory.releases == 0
 
 
 def test_what_fits_nowhere_is_refused_without_a_release() -> None:
     memory = ScriptedMemory(SAMPLE)
-    assert not BudgetSampler(memory).admit(421).runs
+    assert not BudgetSampler(memory).admit(571).runs
     assert memory.releases == 0
 
 
@@ -100,7 +107,7 @@ def test_a_failed_sample_is_an_error_before_and_after_a_release() -> None:
     with pytest.raises(BudgetSampleError):
         BudgetSampler(ScriptedMemory(BudgetSampleError("no driver"))).admit(1)
     with pytest.raises(BudgetSampleError):
-        BudgetSampler(ScriptedMemory(SAMPLE, BudgetSampleError("no driver"))).admit(420)
+        BudgetSampler(ScriptedMemory(SAMPLE, BudgetSampleError("no driver"))).admit(570)
 
 
 def test_a_device_that_cannot_be_read_has_no_budget() -> None:

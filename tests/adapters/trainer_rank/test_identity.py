@@ -175,7 +175,7 @@ def test_the_look_before_a_wave_is_short() -> None:
     started = time.perf_counter()
     for _ in range(20):
         identity.live()
-    assert (time.perf_counter() - started) / 20 < 0.002  # measured 0.05 ms on a quiet machine; a full reading 3 ms
+    assert (time.perf_counter() - started) / 20 < 0.002
 
 
 # --- surroundings ----------------------------------------------------------------------------------------------------

@@ -151,13 +151,14 @@ def test_a_wrong_request_is_named_by_its_position_before_anything_runs(
     rank = rank_on(meter, model=model)
     calls: list[None] = []
     model.layers[0].register_forward_pre_hook(lambda *_: calls.append(None))
-    for items, where in (
+    cases: list[tuple[list[Any], str]] = [
         ([some(), Request(**wrong)], "item 1: "),
         ([some(), [some(), some(), Request(**wrong)]], "item 1, request 2: "),
-    ):
+    ]
+    for items, where in cases:
         for run in (lambda items: list(rank.forward_micro_batches(items)), rank.dp_rank_forward, rank.plan):
             with pytest.raises(RequestError, match=f"^{where}{why}"):
-                run(items)  # type: ignore[operator]
+                run(items)
     assert not calls
 
 
@@ -169,7 +170,7 @@ def test_what_is_no_request_is_named_too(item: Any, meter: PeakMeter) -> None:
 
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
 def test_whole_numbers_of_every_width_are_taken(kind: type, meter: PeakMeter) -> None:
-    row = np.array([3, 4, 5], dtype=kind)
+    row: Any = np.array([3, 4, 5], dtype=kind)
     wanted = rank_on(meter, model=tiny_decoder()).dp_rank_forward([Request(tokens=[3, 4, 5], targets=[4, 5, 3])])
     found = rank_on(meter, model=tiny_decoder()).dp_rank_forward([Request(tokens=row, targets=np.roll(row, -1))])
     assert torch.equal(found[0].target_log_probs, wanted[0].target_log_probs)  # type: ignore[arg-type]

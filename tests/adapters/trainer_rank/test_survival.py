@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from adapters.trainer_rank import (
     AdmittedOutOfMemoryError,
     MicroBatch,
     OutOfMemoryRefusedError,
+    OutputsRefusedError,
+    Request,
     TrainerRank,
     WaveRefusedError,
 )
@@ -32,7 +35,7 @@ class Scarce(TorchDispatchMode):
     """Operations run out of memory as soon as more than `limit_bytes` are live, as on a device of that size."""
 
     def __init__(self, meter: PeakMeter, limit_bytes: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.meter = meter
         self.limit_bytes = limit_bytes
         self.raised = 0
@@ -70,12 +73,14 @@ def unlimited(items: list[Any]) -> dict[str, Tensor]:
         return gradients(model)
 
 
+def _named(name: str, message: str) -> str:
+    return f"{name}: {message}"
+
+
 def assert_same_gradients(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert got.keys() == wanted.keys()
     for name, value in wanted.items():
-        torch.testing.assert_close(
-            got[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6, msg=partial(_named, name))
 
 
 def most_bytes(meter: PeakMeter, law: str) -> int:
@@ -151,7 +156,7 @@ class Injected(TorchDispatchMode):
     """Raises one error at one operation, counted from the start."""
 
     def __init__(self, at: int, error: BaseException) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.at = at
         self.error = error
 
@@ -238,3 +243,24 @@ def test_an_item_that_cannot_run_is_left_out_by_name(meter: PeakMeter) -> None:
     assert [item for wave in result.waves for item in wave.items] == [0, 2]
     with pytest.raises(WaveRefusedError, match="item 1"):
         small.train_batch([items[0], *big, items[1]], a_loss)
+
+
+def test_outputs_that_can_never_fit_together_are_refused_before_anything_runs(meter: PeakMeter) -> None:
+    model = decoder(CPU)
+    rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False)
+    items = [Request(tokens=[1 + n % 9] * 400, hidden_states=True, grads=False) for n in range(40)]
+    kept = rank.dp_rank_forward(items[:4])
+    limit = meter.counter.allocated() + sum(tensor.nbytes for output in kept for tensor in output.tensors()) * 9
+    small = TrainerRank(model, meter=meter, memory_bytes=limit, device=CPU, cold_transient_bytes=0, forecast=False)
+    ran: list[int] = []
+    handle = model.register_forward_hook(lambda *_: ran.append(1))
+    with pytest.raises(
+        OutputsRefusedError, match=r"the outputs of these items take .* and stay alive together"
+    ) as caught:
+        small.dp_rank_forward(items)
+    handle.remove()
+    assert not ran
+    assert caught.value.output_bytes > caught.value.available_bytes
+    assert caught.value.holdings.outputs_bytes > 0, "those of the first call are still held"
+    assert "outputs of earlier waves that are still alive" in str(caught.value)
+    del kept
