@@ -242,9 +242,9 @@ def test_a_cold_wave_is_split_only_by_its_floor() -> None:
     setting = Setting(floor_bytes=lambda shape, cold: 1_000 * shape.packed_rows)
     plan = plan_wave(batch, profiles={}, available_bytes=200_000, setting=setting)
     assert plan.verdict is Verdict.REFUSE
-    assert [(rung.subforwards, rung.pruned or rung.cost_bytes) for rung in plan.rungs] == [(2, 331_320), (3, True)]
-    over = plan_wave(batch, profiles={}, available_bytes=331_319, setting=setting)
-    assert [(rung.subforwards, rung.cost_bytes) for rung in over.rungs] == [(2, 331_320), (3, 331_320)]
+    assert [(rung.subforwards, rung.pruned or rung.cost_bytes) for rung in plan.rungs] == [(2, 441_761), (3, True)]
+    over = plan_wave(batch, profiles={}, available_bytes=441_759, setting=setting)
+    assert [(rung.subforwards, rung.cost_bytes) for rung in over.rungs] == [(2, 441_761), (3, 441_761)]
 
 
 def test_a_thousand_requests_are_refused_in_good_time() -> None:
