@@ -27,17 +27,6 @@ from pricing.contracts.merging import (
     merging_keeps_the_seed_out,
     what_grew_from_a_profile_absorbs_it,
 )
-from pricing.contracts.physical import (
-    a_footprint_teaches_both,
-    each_failure_raises_the_price,
-    failed_footprint_stays_covered,
-    failed_wave_is_never_admitted_again,
-    failure_is_above_what_was_available,
-    footprint_is_priced_as_what_is_allocated,
-    narrower_waves_stay_dear,
-    required_is_the_higher_price,
-    required_never_falls,
-)
 from pricing.contracts.rates import (
     all_readings_term_covers,
     bounds_enclose_the_price,
@@ -193,26 +182,6 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
             statement="same inputs, same bytes: a price replayed from its record is bit-identical",
             predicates=(replay_is_identical, parts_add_up),
             functions=("price.price", "price.required_bytes", "price.retained_bytes"),
-        ),
-        "INV-15": Invariant(
-            statement="required is the higher of the allocated and the footprint price; the same laws price both",
-            predicates=(
-                required_is_the_higher_price,
-                footprint_is_priced_as_what_is_allocated,
-                required_never_falls,
-                a_footprint_teaches_both,
-            ),
-            functions=("price.required_bytes", "price.footprint_price_bytes", "profile.observe"),
-        ),
-        "INV-16": Invariant(
-            statement="what ran out of memory is never admitted again into as few bytes, nor what is as large",
-            predicates=(failed_wave_is_never_admitted_again, failed_footprint_stays_covered),
-            functions=("profile.observe_footprint", "profile.is_after_seed", "frontier.lifted_bytes"),
-        ),
-        "INV-18": Invariant(
-            statement="each out-of-memory error raises the price by 1/16 at least: few come before what runs",
-            predicates=(failure_is_above_what_was_available, each_failure_raises_the_price, narrower_waves_stay_dear),
-            functions=("reading.out_of_memory_footprint_bytes", "price.required_bytes"),
         ),
         "INV-19": Invariant(
             statement="merging is commutative, associative, idempotent; a profile absorbs what it grew from",
