@@ -18,7 +18,7 @@ from pricing.kernel.price import (
     retained_bytes,
     retained_evidence_bytes,
 )
-from pricing.kernel.profile import Profile, broken_invariant, observe
+from pricing.kernel.profile import NO_FOOTPRINT, Profile, broken_invariant, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Safety, Sharing, ceil_div, maximum, minimum
 from pricing.kernel.rate_laws import (
     PACKED,
@@ -374,10 +374,17 @@ def incomplete_reading_never_lowers(
 
 
 def order_does_not_matter(profile: Profile, first: Reading, second: Reading) -> bool:
-    """INV-10: after the seed, two readings teach the same in either order. (Adjacent swaps make every permutation.)"""
+    """INV-10: after the seed, two readings teach the same in either order. (Adjacent swaps make every permutation.)
+
+    Footprints have a seed of their own: the first complete reading that carries one. Until then only what is allocated
+    is promised.
+    """
     if profile.complete_readings == 0:
         return True
-    return observe(observe(profile, first), second) == observe(observe(profile, second), first)
+    one, other = observe(observe(profile, first), second), observe(observe(profile, second), first)
+    if profile.footprint.complete_readings == 0:
+        one, other = replace(one, footprint=NO_FOOTPRINT), replace(other, footprint=NO_FOOTPRINT)
+    return one == other
 
 
 # --- INV-11, INV-12: retained and the safety factor ------------------------------------------------------------------

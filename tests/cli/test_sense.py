@@ -44,7 +44,7 @@ def test_a_plan_keeps_number_price_and_binding_term(profile: str, columns: int) 
     lines = result.stdout.splitlines()
     assert all(len(line) <= columns for line in lines)
     waves = [line for line in lines if line.startswith("│") and " run " in line]
-    assert len(waves) == 84 and all("GiB" in line and "…" not in line for line in waves)
+    assert len(waves) == 132 and all("GiB" in line and "…" not in line for line in waves)
     assert all(line.split("│")[-2].strip() for line in waves), "the binding term"
 
 

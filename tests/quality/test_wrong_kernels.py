@@ -33,7 +33,7 @@ from pricing.testing import (
 from tests.quality.wrong_kernels import WRONG_KERNELS, WrongKernel, installed
 
 SEARCH = settings(
-    max_examples=4_000,
+    max_examples=12_000,
     deadline=None,
     derandomize=True,
     database=None,
