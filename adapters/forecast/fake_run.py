@@ -136,10 +136,11 @@ class FakeRun(StorageCounter):
         self._book(func, args, kwargs, result)
         return result
 
-    def _size_bytes(self, storage: torch.UntypedStorage) -> int:
+    def _resize(self, key: int, size_bytes: int) -> int:
+        """A CUDA allocator hands out whole blocks."""
         if self.target is Target.CPU:
-            return storage.nbytes()
-        return ceil_div(storage.nbytes(), CUDA_BLOCK_BYTES) * CUDA_BLOCK_BYTES
+            return size_bytes
+        return ceil_div(size_bytes, CUDA_BLOCK_BYTES) * CUDA_BLOCK_BYTES
 
     def _note_scratch(self, size_bytes: int) -> None:
         """A buffer that lives inside one kernel."""

@@ -234,10 +234,11 @@ def the_seed_and_what_comes_before_it_teach_no_band(t: Given) -> None:
 def what_the_retained_bytes_of_a_reading_may_bound(t: Given) -> None:
     kind = t.choose(*ReadingKind)
     reading = a_reading(t, kind, retained=True)
-    t.prove(is_retained_whole(reading) == (kind != "interrupted"), "all but an interrupted reading's")
+    broke_off = kind in ("interrupted", "out_of_memory")
+    t.prove(is_retained_whole(reading) == (not broke_off), "all but those of waves that broke off")
     after = observe_bands(FrontierEvidence(), reading, seed_seen=True)
-    if kind == "interrupted":
-        t.prove(all(band.anchor is None for band in after.retained), "an interrupted reading's make no anchor")
+    if broke_off:
+        t.prove(all(band.anchor is None for band in after.retained), "those of waves that broke off make no anchor")
     elif after.retained and after.retained[0].anchor is None:
         t.prove(reading.logical_rows == 0, "another's do, where logical rows ran")
 
@@ -245,7 +246,9 @@ def what_the_retained_bytes_of_a_reading_may_bound(t: Given) -> None:
 @theorem("INV-9", merging=(higher_anchor, joined_cover))
 def an_incomplete_reading_makes_no_anchor_of_peaks_and_is_covered(t: Given) -> None:
     evidence = FrontierEvidence(peak=bands_of(t, "peak", t.choose(0, 1)))
-    reading = a_reading(t, t.choose(ReadingKind.SPLIT_CHILD, ReadingKind.INTERRUPTED), retained=False)
+    reading = a_reading(
+        t, t.choose(ReadingKind.SPLIT_CHILD, ReadingKind.INTERRUPTED, ReadingKind.OUT_OF_MEMORY), retained=False
+    )
     after = observe_bands(evidence, reading, seed_seen=True).peak
     was = [band.anchor for band in evidence.peak if band.anchor is not None]
     now = [band.anchor for band in after if band.anchor is not None]

@@ -60,8 +60,8 @@ BREAKS: Final = (
     Break(
         name="a_warm_rate_may_be_above_the_rate",
         path="pricing/kernel/profile.py",
-        before="warm is not None and (warm > rate or",
-        after="warm is not None and (",
+        before="    if warm is not None and warm > rate:",
+        after="    if False:",
         proofs=("every_clause_of_a_reachable_profile",),
     ),
     Break(
@@ -103,7 +103,7 @@ BREAKS: Final = (
     Break(
         name="interrupted_retained_readings_bound",
         path="pricing/kernel/bands.py",
-        before="return reading.kind is not ReadingKind.INTERRUPTED",
+        before="return reading.kind not in (ReadingKind.INTERRUPTED, ReadingKind.OUT_OF_MEMORY)",
         after="return True",
         proofs=("what_the_retained_bytes_of_a_reading_may_bound",),
     ),
