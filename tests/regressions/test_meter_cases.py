@@ -323,7 +323,7 @@ GIVEN_BACK_BYTES = 42_754_637_824
 
 
 class Handoff:
-    """The reported device: a release gives back the whole idle segments, 42,754,637,824 of 55,196,610,048 idle bytes."""
+    """The reported device: a release gives back whole idle segments, 42,754,637,824 of 55,196,610,048 idle bytes."""
 
     def __init__(self, sample: MemorySample) -> None:
         self.now = sample
