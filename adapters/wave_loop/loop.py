@@ -32,10 +32,10 @@ from adapters.wave_loop.gradients import COPY_DENOMINATOR, GradientKeeper
 from adapters.wave_loop.holdings import Holdings
 from adapters.wave_loop.profile_store import ProfileStore
 from adapters.wave_loop.random_state import RandomState
-from adapters.wave_loop.teaching import out_of_memory_reading
 from adapters.wave_loop.wave import WaveStats, WaveTurn
 from adapters.wave_loop.work import Work
 from pricing import Law, Profile, Safety, Signature, observe, required_bytes
+from pricing.kernel.profile import needs_footprint
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
@@ -505,7 +505,14 @@ class WaveLoop:
         failures_before = self._device_failures()
         interval = None
         if wave.packed_rows > 0:
-            interval = self.meter.open(wave, grads=wave.workload.grads, role=role, gradients=self._gradients)
+            profile = self.profiles.get(stats.plan.signature, Profile())
+            interval = self.meter.open(
+                wave,
+                grads=wave.workload.grads,
+                role=role,
+                clean=needs_footprint(profile, wave),  # a release costs time: only where its footprint teaches
+                gradients=self._gradients,
+            )
         return _Open(interval, None, failures_before, random)
 
     @contextmanager
@@ -544,20 +551,10 @@ class WaveLoop:
         assert interval is not None
         is_sealed = interval.is_sealed
         if interval.is_open:
-            look = interval.close(completed=False) if is_sealed else None
-            if look is None:
-                interval.discard()
-            else:
-                self.learn(stats.plan.signature, look)
+            look = interval.out_of_memory(error, available_bytes=max(0, stats.plan.available_bytes))
+            self.learn(stats.plan.signature, look)
         if not is_sealed:
             self._probed.add(stats.plan.signature)
-            self.profiles.put(
-                stats.plan.signature,
-                observe(
-                    self.profiles.get(stats.plan.signature, Profile()),
-                    out_of_memory_reading(stats, failure.requested_bytes),
-                ),
-            )
             self._save()  # a run that is killed for this must not repeat it
         if stats.plan.verdict is Verdict.SPLIT:
             key = split_key(stats.plan.signature, stats.plan.children)
