@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pricing import Profile, observe, required_bytes
+from pricing import Profile, allocated_bytes, observe
 from pricing.evidence.trace import TraceWave, read_trace
 from pricing.formats.files import write_text_atomically
 from pricing.kernel.laws import find_law
@@ -72,7 +72,7 @@ def _median_rate(lines: Sequence[Line], label: str) -> float:
 def _first_price(law: str, seen: TraceWave, asked: TraceWave) -> int:
     """What a law that saw one unshared wave asks for the first shared one."""
     _, whole_wave = seen.readings
-    return required_bytes(asked.wave, observe(Profile(), whole_wave), find_law(law))
+    return allocated_bytes(asked.wave, observe(Profile(), whole_wave), find_law(law))
 
 
 def _gib(count: int) -> str:

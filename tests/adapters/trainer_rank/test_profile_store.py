@@ -62,7 +62,7 @@ def test_profiles_of_another_model_shape_are_refused(meter: PeakMeter, tmp_path:
     ("damage", "reason"),
     [
         (lambda text: text[: len(text) // 2], ""),
-        (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "schema_version"),
+        (lambda text: text.replace('"schema_version": 2', '"schema_version": 3'), "schema_version"),
         (lambda text: "", ""),
     ],
 )
