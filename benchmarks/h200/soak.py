@@ -74,6 +74,7 @@ def main() -> None:
         law=LAWS[arguments.law],
         safety=Safety.parse(arguments.safety),
         cold_transient_bytes=0 if arguments.small else 64 << 20,
+        forecast=False,
     )
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
     soak = Soak(rank, optimizer, arguments, first_group=max((line["next_group"] for line in done), default=0))
@@ -197,6 +198,8 @@ def wave_line(wave: MicroBatch, items_left: int, seconds: float) -> dict[str, An
         "available_bytes": stats.plan.available_bytes,
         "baseline_bytes": stats.forward.baseline_bytes,
         "released_cache": stats.admission.released_cache,
+        "quantity": str(stats.plan.price.quantity),
+        "footprint_bytes": None if stats.closing is None else stats.closing.footprint_bytes,
         "complete": stats.is_complete,
         "items_left": items_left,
         "seconds": round(seconds, 3),
