@@ -138,6 +138,47 @@ def soak() -> str:
     return table(heads, rows)
 
 
+def footprint_soak() -> str:
+    """Runs whose prices hold what a wave takes from the driver. Use is of the whole cap, from the eleventh wave on."""
+    rows = []
+    for path in sorted((EVIDENCE / "h200-footprint-soak").glob("*.jsonl")):
+        lines = lines_of(f"h200-footprint-soak/{path.name}")
+        waves = [line for line in lines if line["event"] == "wave"]
+        settled = waves[10:]
+        cap_bytes = waves[0]["gib"] * GIB
+        reserved = [100 * wave["reserved_peak_bytes"] / cap_bytes for wave in settled]
+        allocated = [100 * (wave["baseline_bytes"] + wave["observed_bytes"]) / cap_bytes for wave in settled]
+        family, gib, safety = path.stem.split("-")
+        rows.append(
+            (
+                f"{family}, {gib} GiB, {safety.replace('_', '/')}",
+                len(waves),
+                *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
+                f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
+                f"{statistics.mean(reserved):.1f} %",
+                f"{max(reserved):.1f} %",
+                f"{statistics.mean(allocated):.1f} %",
+                waves[-1]["allocator_retries"],
+                sum(wave["footprint_bytes"] > wave["predicted_bytes"] for wave in waves[3:]),
+                f"{statistics.mean(wave['seconds'] for wave in settled):.2f} s",
+            )
+        )
+    heads = (
+        "family, cap, safety",
+        "waves",
+        "out of memory",
+        "refused",
+        "rows a wave",
+        "reserved / cap",
+        "highest",
+        "allocated / cap",
+        "retries",
+        "under",
+        "a wave",
+    )
+    return table(heads, rows)
+
+
 def overhead() -> str:
     rows = []
     for name in ("overhead-1", "overhead-2"):
