@@ -261,7 +261,7 @@ def traces() -> str:
 
 
 def tables() -> dict[str, str]:
-    makers = (controlled, high_branch, soak, overhead, ranks, traces)
+    makers = (controlled, high_branch, soak, footprint_soak, overhead, ranks, traces)
     return {maker.__name__: maker() for maker in makers}
 
 
