@@ -1,84 +1,131 @@
 """Mutation beyond the law modules: a sample of one-token changes, each against the tests that are about its module.
 
     python -m mutation.beyond --minutes 30      goes on where the last run stopped; writes mutation/beyond.json
-    python -m mutation.beyond --again NAME      one mutant again, survivor or not
+    python -m mutation.beyond --again NAME      one mutant again, survivor or not; ALL: every survivor
 
-Every one-token change of the modules in `TESTS` is listed (comparisons, arithmetic, `and` / `or`, min / max, True /
-False, whole numbers) and shuffled with the committed seed. The first `SAMPLE` are run in that order, so a part of a run
-is a sample too. A mutant is killed if a test fails, or if the tests take longer than five times what they take without
-a change. It is made in a copy; the project is not written to but for the result.
+Every one-token change of the modules in `TESTS` is listed (comparisons, `is`, `in`, `not`, arithmetic, `and` / `or`,
+min / max, True / False, whole numbers) and shuffled with the committed seed. The first `SAMPLE` are run in that order,
+so a part of a run is a sample too. A mutant is killed if a test fails, or if the tests take longer than five times what
+they take without a change. All are of the source of one commit, which the result names: mutants are made in a copy of
+it, where test files lie that are newer than it; no checkout is written to but for the result. Tests run in forks of a
+process that has imported the libraries once.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import io
 import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tokenize
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TARGET: Final = ROOT / "mutation" / "beyond.json"
 SEED: Final = 20_261_202
 SAMPLE: Final = 320
 SLOWEST: Final = 5
-COPIED: Final = (
-    "pricing",
-    "adapters",
-    "proofs",
-    "tests",
-    "spec",
-    "examples",
-    "benchmarks",
-    "pyproject.toml",
-    "README.md",
-)
+PRELOADED: Final = ("torch", "numpy", "hypothesis.extra.numpy")
+EXAMPLES: Final = "mutation"
+"""Hypothesis profile: few examples. What few examples find, many find."""
 
-_PLANNER: Final = ("tests/planner/test_conform_planner.py", "tests/regressions/test_planner_cases.py")
+_LAYOUT: Final = ("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py")
+_PLANNER: Final = (
+    "tests/planner/test_conform_planner.py",
+    "tests/regressions/test_planner_cases.py",
+    "tests/planner/test_budget.py",
+    "tests/planner/test_quorum.py",
+    "tests/planner/test_split.py",
+    "tests/planner/test_curve.py",
+    "tests/planner/test_width_search.py",
+)
 _RECORDS: Final = (
     "tests/records/test_recorder.py",
     "tests/records/test_what_if.py",
+    "tests/regressions/test_record_cases.py",
+    "tests/cli/test_replay.py",
     "tests/records/test_round_trip.py",
+    "tests/records/test_reach.py",
 )
-_RANK: Final = (
-    "tests/adapters/trainer_rank/test_head_numbers.py",
+_METER: Final = (
+    "tests/regressions/test_meter_cases.py",
+    "tests/adapters/torch_memory/test_meter.py",
+    "tests/adapters/torch_memory/test_out_of_memory.py",
+    "tests/adapters/torch_memory/test_figures.py",
+    "tests/adapters/torch_memory/test_contract.py",
+    "tests/adapters/torch_memory/test_footprints.py",
+    "tests/adapters/torch_memory/test_backward_watch.py",
+    "tests/adapters/torch_memory/test_simulated_allocator.py",
+)
+_BUDGET: Final = ("tests/planner/test_budget.py", "tests/adapters/torch_memory/test_budget.py", *_METER[:1])
+_LOOP: Final = (
+    "tests/adapters/trainer_rank/test_waves.py",
+    "tests/adapters/trainer_rank/test_requests.py",
+    "tests/adapters/trainer_rank/test_survival.py",
+    "tests/adapters/trainer_rank/test_records.py",
+)
+_EXECUTION: Final = (
     "tests/adapters/trainer_rank/test_packed_execution.py",
+    "tests/adapters/trainer_rank/test_head_numbers.py",
+    "tests/adapters/trainer_rank/test_requests.py",
+    "tests/adapters/trainer_rank/test_waves.py",
 )
 
 TESTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
-        "pricing/planner/width_search.py": ("tests/planner/test_width_search.py", *_PLANNER),
-        "pricing/planner/curve.py": ("tests/planner/test_curve.py", "tests/planner/test_width_search.py", *_PLANNER),
-        "pricing/planner/prefix_tree.py": ("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py"),
-        "pricing/planner/layout.py": ("tests/planner/test_layout.py", "tests/planner/test_prefix_tree.py"),
-        "pricing/planner/split.py": ("tests/planner/test_split.py", *_PLANNER),
-        "pricing/planner/budget.py": ("tests/planner/test_budget.py", "tests/adapters/torch_memory/test_budget.py"),
+        "pricing/planner/width_search.py": (_PLANNER[0], _PLANNER[1], _PLANNER[-1]),
+        "pricing/planner/curve.py": (
+            *_PLANNER[:2],
+            "tests/planner/test_curve.py",
+            "tests/planner/test_width_search.py",
+        ),
+        "pricing/planner/judge.py": _PLANNER,
+        "pricing/planner/plan.py": _PLANNER,
+        "pricing/planner/batch.py": _PLANNER,
+        "pricing/planner/refusal.py": _PLANNER,
+        "pricing/planner/setting.py": _PLANNER,
+        "pricing/planner/rules.py": _PLANNER,
+        "pricing/planner/wave_plan.py": _PLANNER,
+        "pricing/planner/prefix_tree.py": _LAYOUT,
+        "pricing/planner/layout.py": _LAYOUT,
+        "pricing/planner/split.py": (_PLANNER[0], _PLANNER[1], "tests/planner/test_split.py"),
+        "pricing/planner/budget.py": _BUDGET,
         "pricing/planner/quorum.py": ("tests/planner/test_quorum.py",),
         "pricing/planner/agreement.py": ("tests/planner/test_quorum.py",),
         "pricing/records/record.py": _RECORDS,
         "pricing/records/record_file.py": _RECORDS,
         "pricing/records/recorder.py": _RECORDS,
         "pricing/records/replay.py": _RECORDS,
+        "pricing/records/write_down.py": _RECORDS,
         "pricing/records/spool.py": ("tests/records/test_spool.py",),
-        "adapters/torch_memory/meter.py": ("tests/adapters/torch_memory",),
-        "adapters/torch_memory/trust.py": ("tests/adapters/torch_memory",),
-        "adapters/torch_memory/measurement.py": ("tests/adapters/torch_memory",),
-        "adapters/trainer_rank/rank.py": ("tests/adapters/trainer_rank/test_waves.py",),
-        "adapters/trainer_rank/execution.py": _RANK,
-        "adapters/trainer_rank/rows.py": _RANK,
-        "adapters/trainer_rank/head.py": _RANK,
+        "adapters/torch_memory/meter.py": _METER,
+        "adapters/torch_memory/trust.py": _METER,
+        "adapters/torch_memory/measurement.py": _METER,
+        "adapters/torch_memory/budget.py": _BUDGET,
+        "adapters/torch_memory/out_of_memory.py": _METER,
+        "adapters/wave_loop/loop.py": _LOOP,
+        "adapters/wave_loop/gradients.py": _LOOP,
+        "adapters/trainer_rank/rank.py": _LOOP,
+        "adapters/trainer_rank/execution.py": _EXECUTION,
+        "adapters/trainer_rank/rows.py": _EXECUTION,
+        "adapters/trainer_rank/head.py": _EXECUTION,
     }
 )
 """Module -> the tests that are about it, quickest first."""
@@ -99,6 +146,9 @@ SWAPPED: Final[Mapping[str, str]] = MappingProxyType(
         "%": "+",
         "and": "or",
         "or": "and",
+        "is": "is not",
+        "in": "not in",
+        "not": "",
         "min": "max",
         "max": "min",
         "True": "False",
@@ -132,7 +182,8 @@ class Mutant:
 def mutants_of(module: str, source: str) -> Iterator[Mutant]:
     """Every one-token change of a module outside of annotations, imports, texts and signatures' markers."""
     places = _places(ast.parse(source))
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    for token, following in pairwise(tokens):
         line, column = token.start
         kind = places.get((line, column))
         after = SWAPPED.get(token.string)
@@ -140,12 +191,20 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
             after = str(int(token.string.replace("_", "")) + 1)
         elif token.type == tokenize.OP:
             after = after if _is_between(places, token.start) else None
-        elif token.type == tokenize.NAME and token.string in ("and", "or"):
+        elif token.type == tokenize.NAME and token.string in ("and", "or", "not"):
             pass
+        elif token.type == tokenize.NAME and token.string in ("is", "in"):
+            # Of `is not` and `not in` the `not` is taken away; the other word stays.
+            alone = following.string != "not" and not _follows_not(source, token.start)
+            after = after if alone and _is_between(places, token.start) else None
         elif not (token.type == tokenize.NAME and kind == "name"):
             after = None
         if after is not None:
             yield Mutant(module=module, line=line, column=column, before=token.string, after=after)
+
+
+def _follows_not(source: str, start: tuple[int, int]) -> bool:
+    return source.splitlines()[start[0] - 1][: start[1]].rstrip().endswith("not")
 
 
 def _places(tree: ast.Module) -> dict[Any, Any]:
@@ -180,24 +239,32 @@ def _is_between(places: Mapping[Any, Any], start: tuple[int, int]) -> bool:
     return any(first <= start < last for first, last in places["spans"])
 
 
-def sampled() -> list[Mutant]:
-    """The sample, in the order of the committed seed."""
-    every = [mutant for module in TESTS for mutant in mutants_of(module, (ROOT / module).read_text(encoding="utf-8"))]
+def sampled(root: Path) -> list[Mutant]:
+    """The sample of the source under `root`, in the order of the committed seed."""
+    every = [mutant for module in TESTS for mutant in mutants_of(module, (root / module).read_text(encoding="utf-8"))]
     return random.Random(SEED).sample(every, min(SAMPLE, len(every)))
 
 
-class Copy:
-    """A copy of the project in which one mutant at a time is made."""
+def head() -> str:
+    """The commit that is checked out."""
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
-    def __init__(self, folder: Path) -> None:
+
+class Copy:
+    """A copy of one commit in which one mutant at a time is made. Test files that it has not are taken from here."""
+
+    def __init__(self, folder: Path, commit: str) -> None:
         self.folder = folder
         self.seconds: dict[Sequence[str], float] = {}
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-            elif source.exists():
-                shutil.copy(source, folder / name)
+        packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(folder)], input=packed, check=True)
+        for tests in TESTS.values():
+            for name in tests:
+                if not (folder / name).exists():
+                    shutil.copy(ROOT / name, folder / name)
+        shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests" / "conftest.py")
 
     def is_killed(self, mutant: Mutant) -> bool:
         tests = TESTS[mutant.module]
@@ -214,33 +281,55 @@ class Copy:
             path.write_text(original, encoding="utf-8")
 
     def _passes(self, tests: Sequence[str], limit_s: float) -> bool:
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        child = os.fork()
+        if child == 0:
+            self._run(tests)
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status) == 0
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return False
+
+    def _run(self, tests: Sequence[str]) -> NoReturn:
+        """Run the tests in this process, a fork, and end it."""
+        os.setpgid(0, 0)
+        os.chdir(self.folder)
+        sys.path[0] = str(self.folder)
+        os.environ |= {"PYTHONPATH": str(self.folder), "HYPOTHESIS_PROFILE": EXAMPLES}
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        code = 1
         try:
-            done = subprocess.run(
-                command, cwd=self.folder, capture_output=True, timeout=limit_s, env=environment, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        finally:
+            os._exit(code)
 
 
 ARGUED: Final[Mapping[str, str]] = MappingProxyType({})
 """Survivor -> why no test can or should kill it."""
 
 
-def report(ran: Mapping[str, bool], sample: Sequence[Mutant]) -> dict[str, Any]:
-    """Counts, and every mutant that ran. `ran` holds those of the present source alone."""
+def report(commit: str, ran: Mapping[str, bool], sample: Sequence[Mutant]) -> dict[str, Any]:
+    """Counts, by module too, and every mutant that ran."""
     names = [mutant.name for mutant in sample]
     done = [name for name in names if name in ran]
     killed = [name for name in done if ran[name]]
+    modules = Counter(name.split(":", 1)[0] for name in done)
+    deaths = Counter(name.split(":", 1)[0] for name in killed)
     return {
         "command": "python -m mutation.beyond",
+        "commit": commit,
         "seed": SEED,
         "sample": len(names),
         "ran": len(done),
         "killed": len(killed),
         "score": round(len(killed) / len(done), 4) if done else None,
+        "modules": {module: f"{deaths[module]} of {count}" for module, count in sorted(modules.items())},
         "survivors": [{"mutant": name, "reason": ARGUED.get(name, "")} for name in done if not ran[name]],
         "results": {name: ran[name] for name in done},
     }
@@ -252,21 +341,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="append", default=[], metavar="NAME", help="one mutant again; repeatable")
     parser.add_argument("--json", type=Path, default=TARGET, metavar="FILE", help="the result, read and written")
     options = parser.parse_args(arguments)
-    sample, target = sampled(), options.json
-    ran: dict[str, bool] = json.loads(target.read_text())["results"] if target.exists() else {}
-    wanted = [
-        mutant for mutant in sample if (mutant.name in options.again if options.again else mutant.name not in ran)
-    ]
+    target: Path = options.json
+    known = json.loads(target.read_text()) if target.exists() else {}
+    commit, ran = known.get("commit") or head(), dict(known.get("results", {}))
+    again = [name for name, killed in ran.items() if not killed] if "ALL" in options.again else options.again
+    for library in PRELOADED:
+        importlib.import_module(library)
     until = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder))
-        for mutant in wanted:
+        copy = Copy(Path(folder), commit)
+        sample = sampled(copy.folder)
+        for mutant in sample:
             if time.monotonic() >= until:
                 break
+            if mutant.name not in again if again else mutant.name in ran:
+                continue
+            began = time.perf_counter()
             ran[mutant.name] = copy.is_killed(mutant)
-            target.write_text(json.dumps(report(ran, sample), indent=1) + "\n")
-            print(f"{'killed  ' if ran[mutant.name] else 'SURVIVED'} {mutant.name}", flush=True)
-    found = report(ran, sample)
+            target.write_text(json.dumps(report(commit, ran, sample), indent=1) + "\n")
+            said = "killed  " if ran[mutant.name] else "SURVIVED"
+            print(f"{said} {time.perf_counter() - began:5.1f} s {mutant.name}", flush=True)
+        found = report(commit, ran, sample)
+    target.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{found['killed']} of {found['ran']} killed; {found['sample'] - found['ran']} of the sample not run yet")
     return 0
 

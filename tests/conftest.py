@@ -1,7 +1,7 @@
 """Hypothesis profiles and the CUDA gate.
 
 `ci` (the default) is small, derandomised and quick, so that a red run is the same red run everywhere. `deep` is what
-`make deep` runs: 100,000 examples a property, random.
+`make deep` runs: 100,000 examples a property, random. `mutation` is what `mutation.beyond` runs on each mutant.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ settings.register_profile(
 )
 settings.register_profile(
     "deep", max_examples=100_000, deadline=None, database=None, suppress_health_check=_SLOW_MACHINES
+)
+settings.register_profile(
+    "mutation", max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW_MACHINES
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
