@@ -28,7 +28,7 @@ import tempfile
 import time
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -46,56 +46,71 @@ PRELOADED: Final = ("torch", "numpy", "hypothesis.extra.numpy")
 EXAMPLES: Final = "mutation"
 """Hypothesis profile: few examples. What few examples find, many find."""
 
-_LAYOUT: Final = ("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py")
-_PLANNER: Final = (
-    "tests/planner/test_conform_planner.py",
-    "tests/regressions/test_planner_cases.py",
-    "tests/planner/test_budget.py",
-    "tests/planner/test_quorum.py",
-    "tests/planner/test_split.py",
-    "tests/planner/test_curve.py",
-    "tests/planner/test_width_search.py",
-)
-_RECORDS: Final = (
-    "tests/records/test_recorder.py",
-    "tests/records/test_what_if.py",
-    "tests/regressions/test_record_cases.py",
-    "tests/cli/test_replay.py",
-    "tests/records/test_round_trip.py",
-    "tests/records/test_reach.py",
-)
-_METER: Final = (
-    "tests/regressions/test_meter_cases.py",
-    "tests/adapters/torch_memory/test_meter.py",
-    "tests/adapters/torch_memory/test_out_of_memory.py",
-    "tests/adapters/torch_memory/test_figures.py",
-    "tests/adapters/torch_memory/test_contract.py",
-    "tests/adapters/torch_memory/test_footprints.py",
-    "tests/adapters/torch_memory/test_backward_watch.py",
-    "tests/adapters/torch_memory/test_simulated_allocator.py",
-)
-_BUDGET: Final = ("tests/planner/test_budget.py", "tests/adapters/torch_memory/test_budget.py", *_METER[:1])
-_LOOP: Final = (
-    "tests/adapters/trainer_rank/test_waves.py",
-    "tests/adapters/trainer_rank/test_requests.py",
-    "tests/adapters/trainer_rank/test_survival.py",
-    "tests/adapters/trainer_rank/test_records.py",
-)
-_EXECUTION: Final = (
-    "tests/adapters/trainer_rank/test_packed_execution.py",
-    "tests/adapters/trainer_rank/test_head_numbers.py",
-    "tests/adapters/trainer_rank/test_requests.py",
-    "tests/adapters/trainer_rank/test_waves.py",
-)
 
-TESTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """The tests that are about a module: the quick ones first; the slower ones only what survives those."""
+
+    quick: Sequence[str]
+    slower: Sequence[str] = ()
+
+
+_LAYOUT: Final = Tests(quick=("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py"))
+_PLANNER: Final = Tests(
+    quick=(
+        "tests/planner/test_conform_planner.py",
+        "tests/regressions/test_planner_cases.py",
+        "tests/planner/test_budget.py",
+        "tests/planner/test_quorum.py",
+        "tests/planner/test_curve.py",
+        "tests/planner/test_split.py",
+    ),
+    slower=("tests/planner/test_width_search.py", "tests/records/test_reach.py"),
+)
+_RECORDS: Final = Tests(
+    quick=(
+        "tests/records/test_recorder.py",
+        "tests/records/test_what_if.py",
+        "tests/regressions/test_record_cases.py",
+        "tests/cli/test_replay.py",
+    ),
+    slower=("tests/records/test_reach.py", "tests/records/test_round_trip.py"),
+)
+_METER: Final = Tests(
+    quick=(
+        "tests/regressions/test_meter_cases.py",
+        "tests/adapters/torch_memory/test_meter.py",
+        "tests/adapters/torch_memory/test_out_of_memory.py",
+    ),
+    slower=(
+        "tests/adapters/torch_memory/test_contract.py",
+        "tests/adapters/torch_memory/test_footprints.py",
+        "tests/adapters/torch_memory/test_backward_watch.py",
+        "tests/adapters/torch_memory/test_simulated_allocator.py",
+    ),
+)
+_BUDGET: Final = Tests(
+    quick=("tests/planner/test_budget.py", "tests/adapters/torch_memory/test_budget.py"),
+    slower=("tests/regressions/test_meter_cases.py", "tests/adapters/torch_memory/test_simulated_allocator.py"),
+)
+_LOOP: Final = Tests(
+    quick=("tests/adapters/trainer_rank/test_records.py",),
+    slower=(
+        "tests/adapters/trainer_rank/test_waves.py",
+        "tests/adapters/trainer_rank/test_survival.py",
+        "tests/adapters/trainer_rank/test_requests.py",
+    ),
+)
+_EXECUTION: Final = Tests(
+    quick=("tests/adapters/trainer_rank/test_head_numbers.py", "tests/adapters/trainer_rank/test_packed_execution.py"),
+    slower=("tests/adapters/trainer_rank/test_waves.py", "tests/adapters/trainer_rank/test_requests.py"),
+)
+_QUORUM: Final = Tests(quick=("tests/planner/test_quorum.py",))
+
+TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
     {
-        "pricing/planner/width_search.py": (_PLANNER[0], _PLANNER[1], _PLANNER[-1]),
-        "pricing/planner/curve.py": (
-            *_PLANNER[:2],
-            "tests/planner/test_curve.py",
-            "tests/planner/test_width_search.py",
-        ),
+        "pricing/planner/width_search.py": _PLANNER,
+        "pricing/planner/curve.py": _PLANNER,
         "pricing/planner/judge.py": _PLANNER,
         "pricing/planner/plan.py": _PLANNER,
         "pricing/planner/batch.py": _PLANNER,
@@ -105,16 +120,16 @@ TESTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "pricing/planner/wave_plan.py": _PLANNER,
         "pricing/planner/prefix_tree.py": _LAYOUT,
         "pricing/planner/layout.py": _LAYOUT,
-        "pricing/planner/split.py": (_PLANNER[0], _PLANNER[1], "tests/planner/test_split.py"),
+        "pricing/planner/split.py": _PLANNER,
         "pricing/planner/budget.py": _BUDGET,
-        "pricing/planner/quorum.py": ("tests/planner/test_quorum.py",),
-        "pricing/planner/agreement.py": ("tests/planner/test_quorum.py",),
+        "pricing/planner/quorum.py": _QUORUM,
+        "pricing/planner/agreement.py": _QUORUM,
         "pricing/records/record.py": _RECORDS,
         "pricing/records/record_file.py": _RECORDS,
         "pricing/records/recorder.py": _RECORDS,
         "pricing/records/replay.py": _RECORDS,
         "pricing/records/write_down.py": _RECORDS,
-        "pricing/records/spool.py": ("tests/records/test_spool.py",),
+        "pricing/records/spool.py": Tests(quick=("tests/records/test_spool.py",)),
         "adapters/torch_memory/meter.py": _METER,
         "adapters/torch_memory/trust.py": _METER,
         "adapters/torch_memory/measurement.py": _METER,
@@ -128,7 +143,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "adapters/trainer_rank/head.py": _EXECUTION,
     }
 )
-"""Module -> the tests that are about it, quickest first."""
+"""Module -> the tests that are about it."""
 
 SWAPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -261,13 +276,12 @@ class Copy:
         packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x", "-C", str(folder)], input=packed, check=True)
         for tests in TESTS.values():
-            for name in tests:
+            for name in (*tests.quick, *tests.slower):
                 if not (folder / name).exists():
                     shutil.copy(ROOT / name, folder / name)
         shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests" / "conftest.py")
 
-    def is_killed(self, mutant: Mutant) -> bool:
-        tests = TESTS[mutant.module]
+    def is_killed(self, mutant: Mutant, tests: Sequence[str]) -> bool:
         if tests not in self.seconds:
             began = time.perf_counter()
             assert self._passes(tests, 1800), f"{tests} pass before anything is changed"
@@ -276,7 +290,7 @@ class Copy:
         original = path.read_text(encoding="utf-8")
         path.write_text(mutant.made_in(original), encoding="utf-8")
         try:
-            return not self._passes(tests, SLOWEST * self.seconds[tests] + 10)
+            return not self._passes(tests, SLOWEST * self.seconds[tests] + 20)
         finally:
             path.write_text(original, encoding="utf-8")
 
@@ -314,8 +328,8 @@ ARGUED: Final[Mapping[str, str]] = MappingProxyType({})
 """Survivor -> why no test can or should kill it."""
 
 
-def report(commit: str, ran: Mapping[str, bool], sample: Sequence[Mutant]) -> dict[str, Any]:
-    """Counts, by module too, and every mutant that ran."""
+def report(commit: str, ran: Mapping[str, bool], thorough: Collection[str], sample: Sequence[Mutant]) -> dict[str, Any]:
+    """Counts, by module too, and every mutant that ran. `thorough`: those that the slower tests ran on as well."""
     names = [mutant.name for mutant in sample]
     done = [name for name in names if name in ran]
     killed = [name for name in done if ran[name]]
@@ -331,6 +345,7 @@ def report(commit: str, ran: Mapping[str, bool], sample: Sequence[Mutant]) -> di
         "score": round(len(killed) / len(done), 4) if done else None,
         "modules": {module: f"{deaths[module]} of {count}" for module, count in sorted(modules.items())},
         "survivors": [{"mutant": name, "reason": ARGUED.get(name, "")} for name in done if not ran[name]],
+        "also_by_slower_tests": [name for name in done if name in thorough],
         "results": {name: ran[name] for name in done},
     }
 
@@ -344,24 +359,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target: Path = options.json
     known = json.loads(target.read_text()) if target.exists() else {}
     commit, ran = known.get("commit") or head(), dict(known.get("results", {}))
+    thorough = set(known.get("also_by_slower_tests", ()))
     again = [name for name, killed in ran.items() if not killed] if "ALL" in options.again else options.again
+    thorough -= set(again)
     for library in PRELOADED:
         importlib.import_module(library)
     until = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder), commit)
         sample = sampled(copy.folder)
-        for mutant in sample:
-            if time.monotonic() >= until:
-                break
-            if mutant.name not in again if again else mutant.name in ran:
-                continue
+
+        def run(mutant: Mutant, tests: Sequence[str]) -> None:
             began = time.perf_counter()
-            ran[mutant.name] = copy.is_killed(mutant)
-            target.write_text(json.dumps(report(commit, ran, sample), indent=1) + "\n")
+            ran[mutant.name] = copy.is_killed(mutant, tests)
+            target.write_text(json.dumps(report(commit, ran, thorough, sample), indent=1) + "\n")
             said = "killed  " if ran[mutant.name] else "SURVIVED"
             print(f"{said} {time.perf_counter() - began:5.1f} s {mutant.name}", flush=True)
-        found = report(commit, ran, sample)
+
+        for mutant in sample:
+            if time.monotonic() < until and (mutant.name in again if again else mutant.name not in ran):
+                run(mutant, TESTS[mutant.module].quick)
+        for mutant in sample:
+            slower = TESTS[mutant.module].slower
+            if time.monotonic() < until and slower and ran.get(mutant.name) is False and mutant.name not in thorough:
+                thorough.add(mutant.name)
+                run(mutant, slower)
+        found = report(commit, ran, thorough, sample)
     target.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{found['killed']} of {found['ran']} killed; {found['sample'] - found['ran']} of the sample not run yet")
     return 0

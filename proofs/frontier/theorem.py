@@ -247,8 +247,9 @@ def tell_lift(t: Given, bound: Bound, compute_bytes: int, packed_rows: int, cove
 
 @theorem("INV-8", lemmas=ROUNDING, merging=(needed_bytes, scaled_bytes))
 def a_lifted_bound_reaches_the_knee_of_its_cover(t: Given) -> None:
-    bound, cover = a_bound(t), a_cover(t)
-    knee, lifted = knee_rows(cover), raised(bound, lifted_bytes(bound, cover))
+    """Lifted to what the cover asks for, or further."""
+    bound, cover, further = a_bound(t), a_cover(t), t.integer("further", 0)
+    knee, lifted = knee_rows(cover), raised(bound, lifted_bytes(bound, cover) + further)
     logical, segments, unit = cover.logical_rows, cover.grad_segments, bound.packed_rows
     tell_lift(t, bound, lifted.compute_bytes, knee, cover, cover.bytes_per_row * knee)
     tell_lift(t, bound, lifted.compute_bytes, knee + 1, cover, cover.compute_bytes)

@@ -6,21 +6,26 @@ While a theorem runs, module globals are replaced in `pricing.*` and in the theo
 - `require_count` and `require_integer`, which ask for Python's own `int`, by twins: their checks become obligations.
 - `ineligibility` by a stub that answers for every workload at once (`AnyWorkload`); the shipped one has a theorem.
 - `size_class` and `sharing_class` by any numbers from 1 on, the same for the same rows: joins do not ask more of them.
+- The frontier's memo by what it remembers, made anew: a symbolic key has no hash.
+- Functions that a theorem names as opaque by any value, the same for the same arguments. What the theorem needs of them
+  it assumes, as instances of theorems about the shipped function.
 - The frontier law's evidence by a stand-in (`AnyEvidence`) that no other law may look into; it has its own theorems.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pricing.kernel import bands, law, profile, quantities, rate_laws, reading, wave
+from pricing.kernel import bands, frontier, law, profile, quantities, rate_laws, reading, wave
 from pricing.kernel.law import Ineligible
-from proofs.solver.run import ProofError, Run, identity, merge
-from proofs.solver.symbolic import InexactError, Integer
+from proofs.solver.run import ProofError, Run, forge, identity, merge
+from proofs.solver.symbolic import InexactError, Integer, Truth
 
 MERGED: list[Callable[..., Any]] = [
     quantities.maximum,
@@ -76,9 +81,14 @@ class AnyEvidence:
 
 
 @contextmanager
-def on_symbolic_integers(run: Run, merging: Sequence[Callable[..., Any]] = ()) -> Iterator[None]:
-    """Within, the kernel's globals are replaced as described above. `merging`: further functions to join."""
+def on_symbolic_integers(
+    run: Run, merging: Sequence[Callable[..., Any]] = (), opaque: Sequence[Callable[..., Any]] = ()
+) -> Iterator[None]:
+    """Within, the kernel's globals are replaced as described above. `merging`: further functions to join. `opaque`:
+    functions to replace by any value."""
     replacements: dict[int, Any] = {id(function): _merged_wrapper(run, function) for function in (*MERGED, *merging)}
+    replacements |= {id(function): _any_answer(run, function) for function in opaque}
+    replacements[id(frontier._derived)] = frontier._made
     for check, twin in ((quantities.require_count, _count_check), (quantities.require_integer, _integer_check)):
         replacements[id(check)] = twin(run, check)
     for classify in (bands.size_class, bands.sharing_class):
@@ -150,6 +160,29 @@ def _any_class(run: Run, classify: Callable[..., int]) -> Callable[..., Any]:
         return found
 
     return any_class
+
+
+def _any_answer(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
+    returned = inspect.get_annotations(function, eval_str=True)["return"]
+
+    @functools.wraps(function)
+    def any_answer(*arguments: Any) -> Any:
+        key = (function, "opaque", identity(arguments))
+        if key not in run.memo:
+            run.keep(arguments)
+            run.memo[key] = _any_value(run, function.__name__, returned)
+        return run.memo[key]
+
+    return any_answer
+
+
+def _any_value(run: Run, name: str, kind: type[Any]) -> Any:
+    if kind is bool:
+        return Truth(run.fresh(name) == 1)
+    if kind is int:
+        return Integer(run.fresh(name))
+    assert dataclasses.is_dataclass(kind), "an opaque function gives a truth, an integer or a structure of integers"
+    return forge(kind, **{item.name: Integer(run.fresh(f"{name}.{item.name}")) for item in dataclasses.fields(kind)})
 
 
 def _ineligibility_of_any(shipped: Callable[..., Any]) -> Callable[..., tuple[Ineligible, ...]]:

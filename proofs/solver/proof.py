@@ -210,6 +210,7 @@ class Theorem:
     body: Callable[[Given], None]
     lemmas: tuple[Lemma, ...] = ()
     merging: tuple[Callable[..., Any], ...] = ()
+    opaque: tuple[Callable[..., Any], ...] = ()
     expected: str = "proven"
     slow: bool = False
     limit: int | None = None
@@ -273,17 +274,21 @@ def theorem(
     *,
     lemmas: Sequence[Lemma] = (),
     merging: Sequence[Callable[..., Any]] = (),
+    opaque: Sequence[Callable[..., Any]] = (),
     slow: bool = False,
     limit: int | None = None,
 ) -> Callable[[Callable[[Given], None]], Theorem]:
     """Register a theorem of `law` ("INV-1", ...).
 
-    `merging`: further shipped functions whose paths are joined here. `slow`: not part of the quick run.
-    `limit`: guards also refuse magnitudes above it.
+    `merging`: further shipped functions whose paths are joined here. `opaque`: functions that answer anything, the same
+    for the same arguments; only what the theorem assumes of them is known. `slow`: not part of the quick run. `limit`:
+    guards also refuse magnitudes above it.
     """
 
     def register(body: Callable[[Given], None]) -> Theorem:
-        return _registered(Theorem(law, body, tuple(lemmas), tuple(merging), "proven", slow, limit))
+        return _registered(
+            Theorem(law, body, tuple(lemmas), tuple(merging), tuple(opaque), "proven", slow, limit)
+        )
 
     return register
 
@@ -412,10 +417,10 @@ def obligations_of(theorem: Theorem | Lemma) -> Iterable[Run]:
     """Every path of a theorem, finished: its obligations, and the choices that lead to it."""
     if isinstance(theorem, Lemma):
         theorem = Theorem("lemma", theorem.prove)
-    body, lemmas, merging = theorem.body, theorem.lemmas, theorem.merging
+    body, lemmas, merging, opaque = theorem.body, theorem.lemmas, theorem.merging, theorem.opaque
 
     def on_path(run: Run) -> None:
-        with on_symbolic_integers(run, merging):
+        with on_symbolic_integers(run, merging, opaque):
             body(Proof(run, lemmas))
 
     return explore(on_path, theorem.limit)
