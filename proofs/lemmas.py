@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence
 from pricing.kernel.quantities import UNSHARED, Sharing, ceil_div, is_more_sharing, more_sharing, with_safety
 from pricing.kernel.rate_laws import sharing_rows
 from pricing.kernel.reading import Reading
@@ -290,7 +290,7 @@ MONOTONE = (
 """What the monotone theorems are told."""
 
 
-def tell_sharing(t: Given, profile: Profile, *readings: Reading) -> None:
+def tell_sharing(t: Given, profile: Evidence, *readings: Reading) -> None:
     """Hints, before `profile` observes these readings: the sharings it keeps stay in order."""
     warm = profile.warm_sharing or UNSHARED
     for reading in readings:

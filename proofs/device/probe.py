@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proofs.device.theorem import COUNTER, HEAD, OUTPUTS, ROWS, SEGMENT, the_promise
+from proofs.device.theorem import COLD, COUNTER, HEAD, OUTPUTS, ROWS, SEGMENT, the_cold_promise, the_promise
 from proofs.solver.proof import Given, refuted
 
 
@@ -39,3 +39,18 @@ def the_promise_holds_for_waves_smaller_than_the_evidence(t: Given) -> None:
 @refuted("device")
 def the_promise_holds_beyond_eight_times_the_sharing_seen(t: Given) -> None:
     the_promise(t, beyond=True)
+
+
+@refuted("device")
+def the_promise_of_footprints_needs_no_proportion_to_rows(t: Given) -> None:
+    the_promise(t, without=ROWS, of="footprint")
+
+
+@refuted("device")
+def the_promise_of_footprints_needs_no_trust_in_the_counter(t: Given) -> None:
+    the_promise(t, without=COUNTER, of="footprint")
+
+
+@refuted("device")
+def a_first_footprint_needs_no_limit_over_what_is_allocated(t: Given) -> None:
+    the_cold_promise(t, without=COLD)

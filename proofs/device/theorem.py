@@ -1,6 +1,6 @@
 """End to end: what is trusted of a device is the fields of one structure; all else about an admitted wave is proven.
 
-For the rate laws. A `Device` is a relation between what runs and its true peak, restricted to one reading that it made
+For the rate laws, of what is allocated and of footprints alike (`frontier.py` beside has the frontier law). A `Device` is a relation between what runs and its true peak, restricted to one reading that it made
 and one wave that it is asked to run. Its fields are the named assumptions of `spec/assumptions.md`; the theorem's
 hypotheses are these and what the shipped code does. `probe.py` drops them one by one.
 
@@ -13,10 +13,10 @@ evidence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pricing.kernel.price import evidence_bytes
-from pricing.kernel.profile import Profile, observe
+from pricing.kernel.price import evidence_bytes, required_bytes
+from pricing.kernel.profile import Evidence, Profile, observe, observe_footprint
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH
 from pricing.kernel.rate_laws import PACKED, WARM
 from pricing.kernel.reading import Reading
@@ -28,6 +28,7 @@ from proofs.solver.proof import Given, theorem
 from proofs.solver.symbolic import both, implies
 
 ROWS, HEAD, SEGMENT, COUNTER, OUTPUTS = "ROWS", "HEAD", "SEGMENT", "COUNTER", "OUTPUTS"
+COLD = "COLD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Device:
     assumed: Mapping[str, bool]
 
 
-def a_device(t: Given, reading: Reading, wave: Wave, profile: Profile) -> Device:
+def a_device(t: Given, reading: Reading, wave: Wave, profile: Evidence) -> Device:
     """Any device, by the parts of its peaks. Nothing is assumed of it yet."""
     model_then, model_now = t.integer("model.then", 0), t.integer("model.now", 0)
     head, states, outputs = t.integer("head.now", 0), t.integer("states.now", 0), t.integer("outputs.now", 0)
@@ -64,33 +65,49 @@ def a_device(t: Given, reading: Reading, wave: Wave, profile: Profile) -> Device
     )
 
 
-def the_promise(t: Given, *, without: str = "", smaller: bool = False, beyond: bool = False) -> None:
-    """What is promised, without one of the assumptions, or of waves outside the promise: for theorem and probes."""
+def the_promise(
+    t: Given, *, without: str = "", smaller: bool = False, beyond: bool = False, of: str = "allocated"
+) -> None:
+    """What is promised, without one of the assumptions, or of waves outside the promise: for theorem and probes.
+
+    of: "allocated", or "footprint": then the reading has one, the assumptions are about footprints (what the allocator
+    takes of the device for a wave that starts clean), and what is admitted is held within the device's own bytes.
+    """
     law = t.choose(PACKED, WARM)
-    workload = t.workload(packed_priced=True)
-    profile = t.profile(retained=False, warm=t.choose("pending", "fit"))
-    reading = t.reading(complete=True, retained=False)
-    wave = t.wave(workload=workload)
+    profile = t.profile(retained=False, warm="fit" if of == "footprint" else t.choose("pending", "fit"))
+    read = t.reading(complete=True, retained=False, footprint=of == "footprint")
+    evidence, reading = learned_of(t, profile, read, of)
+    wave = t.wave(workload=t.workload(packed_priced=True))
     budget = t.integer("budget", 0)
     t.assume(both(reading.packed_rows >= 1, wave.packed_rows >= 1))
-    t.assume(is_remembered(profile, reading))
+    t.assume(is_remembered(evidence, reading))
     if not smaller:
         t.assume(wave.packed_rows >= reading.packed_rows)
     if not beyond:
-        sharing = profile.sharing
+        sharing = evidence.sharing
         t.assume(wave.logical_rows * sharing.packed_rows <= TRUST_GROWTH * sharing.logical_rows * wave.packed_rows)
-    device = a_device(t, reading, wave, profile)
+    device = a_device(t, reading, wave, evidence)
     for name, says in device.assumed.items():
         if name != without:
             t.assume(says)
-    price = t.merged(evidence_bytes, wave, profile, law, t.safety())
-    tell_rate(t, profile, reading, wave)
+    price = t.merged(evidence_bytes, wave, evidence, law, t.safety())
+    tell_rate(t, evidence, reading, wave)
     t.assume(fits(price, budget))
     t.prove(device.peak_bytes <= price, "within its price")
     t.prove(device.peak_bytes <= budget, "and so within the budget that admitted it")
 
 
-def tell_rate(t: Given, profile: Profile, reading: Reading, wave: Wave) -> None:
+def learned_of(t: Given, profile: Profile, reading: Reading, of: str) -> tuple[Evidence, Reading]:
+    """The evidence of one quantity, and the reading as it teaches that."""
+    if of == "allocated":
+        return profile, reading
+    footprint, as_peak = t.footprints(retained=False, warm=t.choose("pending", "fit")), reading.of_footprint
+    assert as_peak is not None, "the reading has a footprint"
+    t.assume(footprint.largest_packed_rows >= 1)
+    return footprint, as_peak
+
+
+def tell_rate(t: Given, profile: Evidence, reading: Reading, wave: Wave) -> None:
     """The rates that the profile remembers, at this wave's rows."""
     warm = profile.warm_bytes_per_row
     assert warm is not None, "a remembered reading leaves a warm rate"
@@ -130,3 +147,71 @@ def the_promise_holds_after_any_further_reading(t: Given) -> None:
     t.prove(is_remembered(after, reading), "still remembered")
     one, known = after.sharing, profile.sharing
     t.prove(one.logical_rows * known.packed_rows >= known.logical_rows * one.packed_rows, "no less reach")
+
+
+# --- footprints ------------------------------------------------------------------------------------------------------
+
+
+@theorem("device", lemmas=COVERING)
+def the_footprint_of_an_admitted_wave_within_reach_stays_within_its_price(t: Given) -> None:
+    the_promise(t, of="footprint")
+
+
+@theorem("device", merging=(evidence_bytes,))
+def what_is_admitted_is_held_against_the_price_of_either_quantity(t: Given) -> None:
+    """So both promises hold of `required_bytes`, by which waves are admitted, once there are footprints."""
+    learned, footprint = t.profile(retained=False, warm="fit"), t.footprints(retained=False, warm=t.choose("pending", "fit"))
+    t.assume(footprint.largest_packed_rows >= 1)
+    profile = t.valid(lambda: replace(learned, footprint=footprint))
+    wave, law, safety = t.wave(), t.law(), t.safety()
+    required = required_bytes(wave, profile, law, safety)
+    for evidence in (profile, footprint):
+        t.prove(evidence_bytes(wave, evidence, law, safety) <= required)
+
+
+def the_cold_promise(t: Given, *, without: str = "") -> None:
+    """Before the first footprint: COLD says that no footprint is above 4/3 of what the wave allocates."""
+    profile, wave, law, safety = t.profile(retained=False, warm="fit"), t.wave(), t.law(), t.safety()
+    peak, footprint, budget = t.integer("peak", 0), t.integer("footprint", 0), t.integer("budget", 0)
+    t.assume(wave.packed_rows >= 1)
+    t.assume(peak <= t.merged(evidence_bytes, wave, profile, law, safety))  # what the promise above gives
+    if without != COLD:
+        t.assume(3 * footprint <= 4 * peak)
+    required = t.merged(required_bytes, wave, profile, law, safety)
+    t.assume(fits(required, budget))
+    t.prove(footprint <= budget)
+
+
+@theorem("device", lemmas=COVERING)
+def before_the_first_footprint_an_admitted_wave_stays_within_the_budget(t: Given) -> None:
+    the_cold_promise(t)
+
+
+@theorem("device", lemmas=COVERING)
+def the_promise_of_footprints_holds_from_the_reading_on(t: Given) -> None:
+    """The induction's start for footprints, on the shipped `observe_footprint`."""
+    before, read = t.footprints(retained=False, warm="fit"), t.reading(complete=True, retained=False, footprint=True)
+    reading = read.of_footprint
+    assert reading is not None, "the reading has a footprint"
+    t.assume(both(before.complete_readings >= 1, reading.packed_rows >= 1))
+    tell_sharing(t, before, reading)
+    after = observe_footprint(before, reading)
+    t.prove(is_remembered(after, reading), "remembered")
+    one, other = after.sharing, before.sharing
+    t.prove(one.logical_rows * other.packed_rows >= other.logical_rows * one.packed_rows, "no less reach")
+
+
+@theorem("device", lemmas=COVERING)
+def the_promise_of_footprints_holds_after_any_further_reading(t: Given) -> None:
+    """The induction's step for footprints: whatever is read next, also of a wave that ran out of memory."""
+    known, read = t.footprints(retained=False), t.reading(retained=False, footprint=True)
+    told = t.reading("other", retained=False, footprint=True)
+    reading, other = read.of_footprint, told.of_footprint
+    assert reading is not None and other is not None, "both have footprints"
+    t.assume(both(reading.packed_rows >= 1, other.packed_rows >= 1, known.complete_readings >= 1))
+    t.assume(is_remembered(known, reading))
+    tell_sharing(t, known, other)
+    after = observe_footprint(known, other)
+    t.prove(is_remembered(after, reading), "still remembered")
+    one, before = after.sharing, known.sharing
+    t.prove(one.logical_rows * before.packed_rows >= before.logical_rows * one.packed_rows, "no less reach")

@@ -14,14 +14,16 @@ from dataclasses import replace
 from typing import Any
 
 from pricing import vectorized
+from pricing.kernel.frontier import bound_bytes
 from pricing.kernel.law import Law
 from pricing.kernel.price import evidence_bytes, required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety, ceil_div, maximum, minimum
 from pricing.kernel.rate_laws import PACKED, WARM
 from pricing.kernel.wave import Wave
-from pricing.vectorized import Arithmetic, _Kernel, ceil_div_seen
-from proofs.frontier.theorem import step
+from pricing.vectorized import Arithmetic, Columns, _bound_bytes_seen, _Kernel, ceil_div_seen
+from proofs.frontier.lemmas import a_product_never_falls_as_both_factors_grow
+from proofs.frontier.theorem import a_bound, step
 from proofs.lemmas import a_product_never_falls_as_a_factor_grows, rounding_up_never_falls_as_the_numerator_grows
 from proofs.solver.proof import Given, theorem
 from proofs.solver.symbolic import both
@@ -125,3 +127,15 @@ def no_intermediate_of_an_element_is_above_that_of_the_corner(t: Given) -> None:
     assert len(seen) == len(seen_at_corner), "the same formula"
     for value, at_corner in zip(seen, seen_at_corner, strict=True):
         step(t, both(value >= 0, value <= at_corner), "an intermediate")
+
+
+@theorem("twin", lemmas=(a_product_never_falls_as_both_factors_grow,))
+def a_bound_of_the_arrays_is_the_bound(t: Given) -> None:
+    """The frontier law's twin: for one bound. The least over bounds is one `minimum` after another in both."""
+    bound, state = a_bound(t), t.integer("G", 0)
+    rows, logical, segments = t.integer("P", 1), t.integer("L", 0), t.integer("S", 0)
+    columns = Columns(packed_rows=rows, logical_rows=logical, grad_segments=segments, segment_state_bytes=state)
+    # A bound without segment charges: nothing is lacking that would be charged.
+    with ceilings_as_shipped():
+        found = _bound_bytes_seen(bound, rows, columns, elements())
+    t.prove(found == bound_bytes(bound, rows, logical, segments))
