@@ -39,6 +39,7 @@ FOLDERS: Final = MappingProxyType(
         "assembly": "assembly",
         "any_number": "any number",
         "device": "device",
+        "device_frontier": "device",
         "planner": "planner",
         "twin": "twin",
         "second_opinion": "second opinion",
