@@ -93,7 +93,7 @@ def test_a_trace_is_replayed_by_the_installed_command(python: Path, tmp_path: Pa
 def test_a_trainer_runs_waves_from_the_installed_package(python: Path, tmp_path: Path) -> None:
     where = run(python, "-c", "import adapters.trainer_rank as t; print(t.__file__)", cwd=tmp_path)
     assert str(python.parents[1]) in where
-    assert "wave" in run(python, "-m", "adapters.trainer_rank.demo", cwd=tmp_path)
+    assert "wave" in run(python, "-m", "adapters.trainer_rank.demo", "--prompts", "1", cwd=tmp_path)
 
 
 def test_another_distribution_of_our_name_is_told_in_one_sentence(python: Path, tmp_path: Path) -> None:
