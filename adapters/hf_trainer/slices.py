@@ -126,8 +126,8 @@ def _require_cuttable(inputs: Mapping[str, Any], count: int, rows_per_item: int)
             shape = tuple(value.shape) if isinstance(value, Tensor) else f"{size} entries"
             raise UnslicableBatchError(
                 f"{name} has {shape}: its first dimension is neither {count} items nor {count * rows_per_item} rows, "
-                "so it cannot be cut into waves (padding-free and packed batches join all sequences in one row; turn that "
-                "off, waves are packed by the plan)"
+                "so it cannot be cut into waves (padding-free and packed batches join all sequences in one row: turn "
+                "that off)"
             )
         if isinstance(value, Mapping):
             raise UnslicableBatchError(f"{name} is a mapping; only tensors, lists and settings can be cut into waves")
