@@ -52,7 +52,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     load_trainer_rank()
-    report = {
+    table = side_by_side(options.rounds)
+    report: dict[str, Any] = {
         "openpipe_art": SUPPORTED_VERSION,
         "installed": installed_version(),
         "python": platform.python_version(),
@@ -60,7 +61,7 @@ def main() -> None:
         "random_histories": random_histories(options.histories),
         "recorded_histories": recorded_histories(),
         "planning_runs": planning_runs(options.runs),
-        "table": side_by_side(options.rounds),
+        "table": table,
         "overhead": overhead(),
     }
     text = json.dumps(report, indent=1)
@@ -68,7 +69,7 @@ def main() -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(text + "\n")
     print(text)
-    print(as_text(report["table"]))
+    print(as_text(table))
 
 
 # --- differential --------------------------------------------------------------------------------------------

@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import WARM, Law, required_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, with_safety
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
@@ -192,6 +194,7 @@ def _readings(wave: Wave, peak_bytes: int) -> Iterator[Reading]:
             grad_segments=wave.grad_segments,
             output_bytes=wave.output_bytes,
             peak_delta_bytes=bytes_read,
+            footprint_bytes=bytes_read,  # a device that reserves what it hands out
             kind=kind,
         )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pricing.evidence.trace import read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.bands import (
     LARGEST_CLASS_ROWS,
     MOST_BANDS,
@@ -32,7 +32,7 @@ from pricing.kernel.bands import (
     size_class_rows,
 )
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import price, required_bytes
+from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import ceil_div
 from pricing.kernel.requests import Workload

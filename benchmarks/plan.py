@@ -8,6 +8,9 @@ One thread, best of repeats, tokens already in arrays. `tree_ms`: prefix trees a
 one candidate of a million in arrays. `scaling`: the same planning from 0.1 M to 27 M tokens. `chain_ms`: 10,000
 nested prefixes. `curve_bytes`: memory of trees and curve beyond the tokens.
 
+`--against DIR` plans the same batch by another checkout in turn, round by round, and gives the ratio: what can be
+said of speed on a machine that is busy.
+
 Where `art.trainer_rank` can be imported (`make test-art` sets that up), its planner plans the same batch in the same
 process, each wave followed by the same two readings, beside ours doing the same; else its recorded figures are printed,
 labelled as recorded.
@@ -19,6 +22,8 @@ import argparse
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -29,9 +34,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy
 
-from pricing.formats.strict_json import write_text_atomically
-from pricing.kernel.law import required_bytes
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import Reading, ReadingKind
@@ -175,6 +180,67 @@ def measure_scaling(size: Size, repeats: int) -> list[dict[str, Any]]:
     return points
 
 
+SIDE_BY_SIDE: Final = """
+import sys, time, numpy
+from pricing import Profile, Reading, RequestSpec, observe
+from pricing.plan import Batch, PlanRequest, plan_batch, plan_wave
+prompts, rollouts, length, least, most, seed, repeats = map(int, sys.argv[1:])
+draw, items, rows = numpy.random.default_rng(seed), [], []
+for _ in range(prompts):
+    prompt = draw.integers(0, 150_000, length)
+    for _ in range(rollouts):
+        tail = draw.integers(0, 150_000, int(draw.integers(least, most + 1)))
+        row = numpy.concatenate([prompt, tail])
+        spec = RequestSpec(input_shape=(len(row),), target_shape=(len(row),))
+        items.append((PlanRequest(tokens=row, spec=spec, output_bytes=4 * len(row)),))
+        rows.append(row)
+reading = Reading(packed_rows=20_000, logical_rows=40_000, grad_segments=0, output_bytes=160_000,
+                  peak_delta_bytes=20_000 * 300_000)
+profile = observe(observe(Profile(), reading), reading)
+profiles = {plan_wave(Batch(items[:1]), profiles={}, available_bytes=0).signature: profile}
+
+def best(act):
+    least = 1e9
+    for _ in range(repeats):
+        began = time.perf_counter()
+        act()
+        least = min(least, time.perf_counter() - began)
+    return 1e3 * least
+
+def whole():
+    return len(plan_batch(Batch(items), profiles=profiles, available_bytes=42 << 30).waves)
+
+def compare():
+    for last, row in zip(rows, rows[1:]):
+        count = min(len(last), len(row))
+        (last[:count] != row[:count]).argmax()
+
+print(best(whole), best(lambda: Batch(items)), best(compare), whole())
+"""
+"""Planning by public names alone, so that any version runs it: ms of the batch, of its trees, of reading alone."""
+
+
+def measure_side_by_side(size: Size, other: str, rounds: int, repeats: int) -> dict[str, Any]:
+    """This checkout and `other` (a folder with a version of `pricing`) in turn, each round in a process of its own."""
+    arguments = [size.prompts, size.rollouts, size.prompt, *size.completion, size.seed, repeats]
+    figures: dict[str, list[list[float]]] = {"this": [], "other": []}
+    for _ in range(rounds):
+        for name, folder in (("this", os.getcwd()), ("other", other)):
+            command = [sys.executable, "-c", SIDE_BY_SIDE, *map(str, arguments)]
+            done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+            figures[name].append([float(figure) for figure in done.stdout.split()])
+    least = {name: [min(column) for column in zip(*taken, strict=True)] for name, taken in figures.items()}
+    ratios = sorted(one[0] / two[0] for one, two in zip(figures["this"], figures["other"], strict=True))
+    assert figures["this"][0][3] == figures["other"][0][3], "both plan as many waves"
+    return {
+        "plan_ms": {name: columns[0] for name, columns in least.items()},
+        "tree_ms": {name: columns[1] for name, columns in least.items()},
+        "reading_alone_ms": least["this"][2],
+        "rounds": rounds,
+        "ratio_median": ratios[len(ratios) // 2],
+    }
+
+
 def measure_prices(repeats: int) -> dict[str, float]:
     profile, workload = warm_profile(), Workload.training(shortest_rows=512)
     wave = Wave(packed_rows=16_205, logical_rows=109_065, grad_segments=101, output_bytes=436_260, workload=workload)
@@ -286,6 +352,7 @@ def main() -> None:
     parser.add_argument("--completion", type=span, default=(256, 1_024))
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--against", metavar="DIR", help="another checkout, planned by in turn: a ratio, in one run")
     parser.add_argument("--no-scaling", action="store_true", help="leave out the scaling series (it needs 250 MB)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--output", metavar="FILE", help="write the JSON there as well")
@@ -297,6 +364,12 @@ def main() -> None:
         completion=options.completion,
         seed=options.seed,
     )
+    if options.against is not None:
+        document = json.dumps(measure_side_by_side(size, options.against, 7, options.repeats), indent=2)
+        if options.output is not None:
+            write_text_atomically(options.output, document + "\n")
+        print(document)
+        return
     report = {
         "python": platform.python_version(),
         "numpy": numpy.__version__,

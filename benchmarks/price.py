@@ -23,7 +23,7 @@ from typing import Final
 
 from pricing import LAWS, Law, Profile, Wave, observe, price, required_bytes
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 
 TRACE: Final = Path(__file__).parents[1] / "spec" / "evidence" / "h200" / "gdn_moe-1.jsonl"

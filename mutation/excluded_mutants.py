@@ -155,5 +155,5 @@ def _passes(folder: Path, tests: list[str]) -> bool:
 def configured(root: Path) -> tuple[list[str], list[str]]:
     """Modules and tests, from the project's mutation settings."""
     settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutmut"]
-    modules = [Path(path).stem for path in settings["only_mutate"]]
-    return modules, settings["pytest_add_cli_args_test_selection"]
+    paths = sorted(path for pattern in settings["only_mutate"] for path in root.glob(pattern))
+    return [path.stem for path in paths if path.stem != "__init__"], settings["pytest_add_cli_args_test_selection"]

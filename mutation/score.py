@@ -34,13 +34,13 @@ ARGUED: Final[dict[str, str]] = {
     "pricing.kernel.requests.x_signature_of__mutmut_4": (
         "equivalent: of that workload only the mixes and grad modes are read, never the recompute mode"
     ),
-    "pricing.kernel.law.x_warm_bytes__mutmut_2": _TOGETHER,
-    "pricing.kernel.law.x_warm_bytes__mutmut_3": _TOGETHER,
-    "pricing.kernel.law.x__warm_term__mutmut_2": _ASSERTED,
-    "pricing.kernel.law.x__warm_term__mutmut_3": _ASSERTED,
-    "pricing.kernel.law.x__warm_term__mutmut_7": _ASSERTED,
-    "pricing.kernel.law.x__warm_term__mutmut_8": _ASSERTED,
-    "pricing.kernel.law.x__capped_retained_bytes__mutmut_1": (
+    "pricing.kernel.rate_laws.x_warm_bytes__mutmut_2": _TOGETHER,
+    "pricing.kernel.rate_laws.x_warm_bytes__mutmut_3": _TOGETHER,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_2": _ASSERTED,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_3": _ASSERTED,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_7": _ASSERTED,
+    "pricing.kernel.rate_laws.x__warm_term__mutmut_8": _ASSERTED,
+    "pricing.kernel.price.x__capped_retained_bytes__mutmut_1": (
         "equivalent: without rows required is O, which caps retained; without a profile no retained rate is known"
     ),
 }

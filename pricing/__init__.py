@@ -6,8 +6,10 @@
 >>> wave = Wave(packed_rows=16_205, logical_rows=109_065, grad_segments=0, output_bytes=0,
 ...     workload=Workload.training(shortest_rows=512))
 >>> priced = price(wave, profile)
->>> priced.required_bytes, priced.binding_term
+>>> priced.allocated.required_bytes, priced.binding_term
 (8932948937, 'all_readings')
+>>> priced.required_bytes, str(priced.quantity)  # no footprint was read yet: 4/3 of what is allocated
+(11910598583, 'footprint')
 """
 
 from pricing.kernel.errors import (
@@ -21,21 +23,21 @@ from pricing.kernel.errors import (
     UnknownReadingKindError,
     WaveError,
 )
-from pricing.kernel.law import (
-    BindingTerm,
-    Ineligible,
-    Law,
+from pricing.kernel.law import BindingTerm, Ineligible, Law, Term, ineligibility
+from pricing.kernel.laws import DEFAULT_LAW, LAWS, find_law
+from pricing.kernel.price import (
     Price,
-    Term,
-    ineligibility,
+    Quantity,
+    QuantityPrice,
+    allocated_bytes,
+    footprint_price_bytes,
     price,
     required_bytes,
     retained_bytes,
 )
-from pricing.kernel.laws import DEFAULT_LAW, LAWS, find_law
-from pricing.kernel.profile import Profile, observe
+from pricing.kernel.profile import Evidence, Profile, needs_footprint, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, Safety, Sharing
-from pricing.kernel.reading import Reading, ReadingKind
+from pricing.kernel.reading import Reading, ReadingKind, out_of_memory_footprint_bytes
 from pricing.kernel.requests import (
     NO_RECOMPUTE,
     ONE_LAYER_FULL,
@@ -58,6 +60,7 @@ __all__ = [
     "NO_RECOMPUTE",
     "ONE_LAYER_FULL",
     "BindingTerm",
+    "Evidence",
     "FileFormatError",
     "Ineligible",
     "InvalidReadingError",
@@ -66,7 +69,9 @@ __all__ = [
     "PricingError",
     "Profile",
     "ProfileError",
+    "Quantity",
     "QuantityError",
+    "QuantityPrice",
     "Reading",
     "ReadingKind",
     "RecomputeMode",
@@ -83,10 +88,14 @@ __all__ = [
     "Wave",
     "WaveError",
     "Workload",
+    "allocated_bytes",
     "find_law",
+    "footprint_price_bytes",
     "ineligibility",
     "mix_key",
+    "needs_footprint",
     "observe",
+    "out_of_memory_footprint_bytes",
     "price",
     "required_bytes",
     "retained_bytes",

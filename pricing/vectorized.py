@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from pricing.kernel.errors import QuantityError, WaveError
 from pricing.kernel.frontier import Bound, FrontierLaw, peak_frontier
-from pricing.kernel.law import UNPACKED_GROWTH, WARM, Law, RateLaw, required_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
-from pricing.kernel.profile import Profile
+from pricing.kernel.price import COLD_FOOTPRINT, required_bytes
+from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
     LOGICAL_ROW_BYTES,
@@ -33,6 +34,7 @@ from pricing.kernel.quantities import (
     Sharing,
     require_count,
 )
+from pricing.kernel.rate_laws import UNPACKED_GROWTH, WARM, RateLaw
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
 
@@ -69,8 +71,8 @@ class Arithmetic:
     seen: Callable[[Any], Any]
 
 
-Twin: TypeAlias = Callable[[Any, Profile, bool, Columns, Arithmetic], Any]
-"""(law, profile, packed_priced, columns, arithmetic) -> compute bytes before the floor.
+Twin: TypeAlias = Callable[[Any, Evidence, bool, Columns, Arithmetic], Any]
+"""(law, evidence, packed_priced, columns, arithmetic) -> compute bytes before the floor.
 
 Uses + * // and the operations of `arithmetic` only, and passes every intermediate that can exceed its inputs through
 `arithmetic.seen`. No intermediate may fall as a column grows (what `excess` gives for a corner does not).
@@ -192,8 +194,19 @@ class _Kernel:
         return priced
 
     def _required(self, packed: Any, logical: Any, segments: Any, output: Any, floor: Any, use: Arithmetic) -> Any:
+        """`kernel.price.required_bytes` over columns: the higher of both quantities."""
+        allocated = self._priced(self.profile, packed, logical, segments, output, floor, use)
+        footprint = self.profile.footprint
+        if footprint.is_empty:
+            factor = COLD_FOOTPRINT
+            return ceil_div_seen(use.seen(factor.numerator * allocated), factor.denominator, use)
+        return use.maximum(allocated, self._priced(footprint, packed, logical, segments, output, floor, use))
+
+    def _priced(
+        self, evidence: Evidence, packed: Any, logical: Any, segments: Any, output: Any, floor: Any, use: Arithmetic
+    ) -> Any:
         compute = floor
-        if not self.profile.is_empty:
+        if not evidence.is_empty:
             columns = Columns(
                 packed_rows=packed,
                 logical_rows=logical,
@@ -201,7 +214,7 @@ class _Kernel:
                 segment_state_bytes=self.segment_state_bytes,
             )
             twin = _TWINS[type(self.law)]
-            compute = use.maximum(floor, twin(self.law, self.profile, self.packed_priced, columns, use))
+            compute = use.maximum(floor, twin(self.law, evidence, self.packed_priced, columns, use))
         numerator, denominator = self.safety.numerator, self.safety.denominator
         return ceil_div_seen(use.seen(numerator * use.seen(output + compute)), denominator, use)
 
@@ -212,14 +225,14 @@ def ceil_div_seen(numerator: Any, denominator: int, use: Arithmetic) -> Any:
 
 
 def sharing_rows_seen(columns: Columns, sharing: Sharing, growth: int, use: Arithmetic) -> Any:
-    """`pricing.kernel.law.sharing_rows` over columns."""
+    """`pricing.kernel.rate_laws.sharing_rows` over columns."""
     implied = ceil_div_seen(
         use.seen(columns.logical_rows * use.seen(sharing.packed_rows)), growth * sharing.logical_rows, use
     )
     return use.maximum(columns.packed_rows, implied)
 
 
-def _rate_law_twin(law: RateLaw, profile: Profile, packed_priced: bool, columns: Columns, use: Arithmetic) -> Any:
+def _rate_law_twin(law: RateLaw, profile: Evidence, packed_priced: bool, columns: Columns, use: Arithmetic) -> Any:
     """`RateLaw.compute_bytes` over columns."""
     growth = TRUST_GROWTH if packed_priced else UNPACKED_GROWTH
     model = use.seen(profile.peak_bytes_per_row * sharing_rows_seen(columns, profile.sharing, growth, use))
@@ -234,7 +247,7 @@ def _rate_law_twin(law: RateLaw, profile: Profile, packed_priced: bool, columns:
     return use.seen(use.seen(model + logical_charge) + segment_charge)
 
 
-def _frontier_twin(law: FrontierLaw, profile: Profile, packed_priced: bool, columns: Columns, use: Arithmetic) -> Any:
+def _frontier_twin(law: FrontierLaw, profile: Evidence, packed_priced: bool, columns: Columns, use: Arithmetic) -> Any:
     """`FrontierLaw.compute_bytes` over columns: the least of all bounds."""
     frontier = peak_frontier(profile.frontier, packed_priced, columns.segment_state_bytes)
     if not frontier.bounds:

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         second=not options.no_cvc5,
         harnesses=not options.no_crosshair,
         only=dict.fromkeys(options.only, True),
+        items=frozenset(options.item),
         per_condition_s=options.per_condition,
     ):
         outcomes.append(outcome)
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = time.perf_counter() - began
     console.print(table(outcomes))
     console.print(summary(outcomes, seconds))
-    target = options.json or (None if options.quick or options.only else RESULTS)
+    target = options.json or (None if options.quick or options.only or options.item else RESULTS)
     if target is not None:
         Path(target).write_text(json.dumps(report(outcomes, seconds, options), indent=1) + "\n")
     return 0 if outcomes and all(outcome.passed for outcome in outcomes) else 1
@@ -51,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="the CI subset: z3 on all but slow theorems, every probe")
     parser.add_argument(
         "--only", action="append", default=[], metavar="LAW", help='one law, such as "INV-1"; repeatable'
+    )
+    parser.add_argument(
+        "--item", action="append", default=[], metavar="NAME", help="one theorem, lemma, probe or check; repeatable"
     )
     parser.add_argument("--no-cvc5", action="store_true", help="without the second opinion")
     parser.add_argument("--no-crosshair", action="store_true", help="without the CrossHair harnesses")

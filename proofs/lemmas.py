@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from pricing.kernel.law import sharing_rows
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import UNSHARED, Sharing, ceil_div, is_more_sharing, more_sharing, with_safety
+from pricing.kernel.rate_laws import sharing_rows
 from pricing.kernel.reading import Reading
 from proofs.solver.kernel import shipped
 from proofs.solver.proof import Call, Given, lemma
@@ -154,6 +154,28 @@ def a_rate_that_covers_at_the_floor_covers_above(
     t.assume(rows >= floor_rows)
     t.assume(rate * floor_rows >= fixed + slope * floor_rows)
     t.prove(rate * rows >= fixed + slope * rows)
+
+
+@lemma()
+def one_scale_keeps_proportions(t: Given, rows: int, other: int, taught: int, priced: int, up: int, down: int) -> None:
+    """taught <= c*rows and priced >= c*other, with c = up/down, give priced*rows >= taught*other."""
+    t.assume(rows >= 0)
+    t.assume(other >= 0)
+    t.assume(up >= 1)
+    t.assume(down >= 1)
+    t.assume(taught * down <= rows * up)
+    t.assume(priced * down >= other * up)
+    t.prove(priced * rows >= taught * other)
+
+
+@lemma()
+def a_rate_through_fewer_rows_covers(t: Given, rate: int, compute: int, taught: int, left: int, other: int) -> None:
+    """rate*taught >= compute and left >= taught*other give rate*left >= compute*other."""
+    t.assume(rate >= 0)
+    t.assume(other >= 0)
+    t.assume(rate * taught >= compute)
+    t.assume(left >= taught * other)
+    t.prove(rate * left >= compute * other)
 
 
 def _sharings(left: Call, right: Call) -> tuple[Any, ...] | None:

@@ -210,25 +210,39 @@ def _outcome(item: Theorem | Lemma | Check, kind: str, expected: str, began: flo
 
 
 def run_all(
-    *, quick: bool, second: bool, harnesses: bool, only: Mapping[str, bool] | None = None, per_condition_s: float = 60.0
+    *,
+    quick: bool,
+    second: bool,
+    harnesses: bool,
+    only: Mapping[str, bool] | None = None,
+    items: frozenset[str] = frozenset(),
+    per_condition_s: float = 60.0,
 ) -> Iterator[Outcome]:
-    """Everything in the registry, in its order. `quick` leaves out slow theorems, cvc5 and CrossHair."""
-    lemmas, theorems, checks = registry.load()
+    """Everything in the registry, in its order. `quick` leaves out slow theorems, cvc5 and CrossHair.
 
-    def asked(law: str) -> bool:
-        return not only or law in only
+    only: laws, all if empty. items: names, all if empty; a name that nothing has is an error, not a silent pass.
+    """
+    lemmas, theorems, checks = registry.load()
+    every: list[Lemma | Theorem | Check | registry.Harness] = [*lemmas, *theorems, *checks, *registry.harnesses()]
+    names = {item.name for item in every}
+    if not items <= names:
+        raise LookupError(f"nothing in the proofs is called {', '.join(sorted(items - names))}")
+
+    def asked(law: str, name: str) -> bool:
+        return (not only or law in only) and (not items or name in items)
 
     with SecondOpinion() as opinion:
         other = opinion if second and not quick else None
         for lemma in lemmas:
-            yield prove(lemma, other)
+            if not items or lemma.name in items:
+                yield prove(lemma, other)
         for theorem in theorems:
-            if asked(theorem.law) and not (quick and theorem.slow):
+            if asked(theorem.law, theorem.name) and not (quick and theorem.slow):
                 yield prove(theorem, other) if theorem.expected == "proven" else refute(theorem, other)
     for item in checks:
-        if asked(item.law):
+        if asked(item.law, item.name):
             yield check(item)
     if harnesses and not quick:
         for harness in registry.harnesses():
-            if asked(harness.law):
+            if asked(harness.law, harness.name):
                 yield confirm(harness, per_condition_s)

@@ -19,7 +19,7 @@ from typing import Any
 from pricing.evidence.backtest import Order, Score, backtest
 from pricing.evidence.scale import Miss, scale_test
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.laws import find_law
 from pricing.kernel.quantities import Safety
 from spec.tables import table, with_tables

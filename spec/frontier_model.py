@@ -95,10 +95,13 @@ def least_scaling(reading: Seen, wave: Asked) -> Fraction:
     ratios = [Fraction(wave.L, reading.L)] + ([Fraction(wave.S, reading.S)] if reading.S else [])
     if not wave.packed_priced:
         return max(least, ratios[0]) * reading.c
-    return min(
-        t * reading.c + CHARGE * max(Fraction(0), wave.L - t * reading.L) + wave.G * max(0, wave.S - t * reading.S)
+    candidates = [
+        t * reading.c
+        + CHARGE * max(Fraction(0), wave.L - t * reading.L)
+        + wave.G * max(Fraction(0), wave.S - t * reading.S)
         for t in [least, *(t for t in ratios if t > least)]
-    )
+    ]
+    return min(candidates)
 
 
 def charges(reading: Seen, wave: Asked) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pricing import Profile, observe, required_bytes
+from pricing import Profile, allocated_bytes, observe
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.kernel.laws import find_law
 from pricing.kernel.quantities import GIB
 from spec.tables import table, with_tables
@@ -66,13 +66,13 @@ def _median_rate(lines: Sequence[Line], label: str) -> float:
     rates = [
         line["peak_bytes"] / line["packed_rows"] for line in lines if line["label"] == label and not line["warm_up"]
     ]
-    return statistics.median(rates)
+    return float(statistics.median(rates))
 
 
 def _first_price(law: str, seen: TraceWave, asked: TraceWave) -> int:
     """What a law that saw one unshared wave asks for the first shared one."""
     _, whole_wave = seen.readings
-    return required_bytes(asked.wave, observe(Profile(), whole_wave), find_law(law))
+    return allocated_bytes(asked.wave, observe(Profile(), whole_wave), find_law(law))
 
 
 def _gib(count: int) -> str:
@@ -138,6 +138,47 @@ def soak() -> str:
     return table(heads, rows)
 
 
+def footprint_soak() -> str:
+    """Runs whose prices hold what a wave takes from the driver. Use is of the whole cap, from the eleventh wave on."""
+    rows = []
+    for path in sorted((EVIDENCE / "h200-footprint-soak").glob("*.jsonl")):
+        lines = lines_of(f"h200-footprint-soak/{path.name}")
+        waves = [line for line in lines if line["event"] == "wave"]
+        settled = waves[10:]
+        cap_bytes = waves[0]["gib"] * GIB
+        reserved = [100 * wave["reserved_peak_bytes"] / cap_bytes for wave in settled]
+        allocated = [100 * (wave["baseline_bytes"] + wave["observed_bytes"]) / cap_bytes for wave in settled]
+        family, gib, safety = path.stem.split("-")
+        rows.append(
+            (
+                f"{family}, {gib} GiB, {safety.replace('_', '/')}",
+                len(waves),
+                *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
+                f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
+                f"{statistics.mean(reserved):.1f} %",
+                f"{max(reserved):.1f} %",
+                f"{statistics.mean(allocated):.1f} %",
+                waves[-1]["allocator_retries"],
+                sum(wave["footprint_bytes"] > wave["predicted_bytes"] for wave in waves[3:]),
+                f"{statistics.mean(wave['seconds'] for wave in settled):.2f} s",
+            )
+        )
+    heads = (
+        "family, cap, safety",
+        "waves",
+        "out of memory",
+        "refused",
+        "rows a wave",
+        "reserved / cap",
+        "highest",
+        "allocated / cap",
+        "retries",
+        "under",
+        "a wave",
+    )
+    return table(heads, rows)
+
+
 def overhead() -> str:
     rows = []
     for name in ("overhead-1", "overhead-2"):
@@ -199,7 +240,7 @@ def _least_budget(waves: Sequence[Line]) -> int:
 
 
 def _median_wave_s(waves: Sequence[Sequence[Line]]) -> float:
-    return statistics.median(wave["wave_s"] for of_rank in waves for wave in of_rank)
+    return float(statistics.median(wave["wave_s"] for of_rank in waves for wave in of_rank))
 
 
 def _nccl(log: Line) -> str:
@@ -220,7 +261,7 @@ def traces() -> str:
 
 
 def tables() -> dict[str, str]:
-    makers = (controlled, high_branch, soak, overhead, ranks, traces)
+    makers = (controlled, high_branch, soak, footprint_soak, overhead, ranks, traces)
     return {maker.__name__: maker() for maker in makers}
 
 

@@ -13,19 +13,24 @@ import ast
 import importlib
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pricing.contracts import INVARIANTS
+from spec import cases
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "spec" / "traceability.md"
 
 BEYOND = {
     "reachable": 'What "reachable profile" means: the inductive invariant that the other statements start from',
+    "shares": "What one mixed wave taught covers every wave of its kinds, in proportion (assumption SHARES)",
     "affine": "A warm floor that covers a fixed cost plus a rate covers it at every size (assumption AFFINE)",
     "frontier": "The frontier law's invariants, for any number of bands",
+    "device": "End to end: on a device that satisfies the named assumptions an admitted wave stays within its price",
+    "planner": "The width search's contract, for whatever prices, if they never fall with width within a regime",
+    "second opinion": "What cvc5 does not decide, on every small input by the kernel itself",
     "mistake-1": "A mistake as it was made: a size gate at which the price drops; refuted by a counterexample",
     "mistake-2": "A mistake as it was made: pricing by sharing ratio, and its cross product of maxima; refuted",
     "mistake-3": "A mistake as it was made: rates in floating point; shown by counterexamples",
@@ -86,7 +91,7 @@ def _module_marks(tree: ast.Module) -> list[str]:
 
 def _marks(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "invariant":
-        return [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        return [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
     return []
 
 
@@ -102,12 +107,15 @@ def function_targets() -> dict[str, list[Target]]:
 
 
 def contract_targets() -> dict[str, list[Target]]:
-    path = ROOT / "pricing" / "contracts" / "__init__.py"
-    lines = definitions(path)
     return {
-        identifier: [Target(predicate.__name__, path, lines[predicate.__name__]) for predicate in invariant.predicates]
+        identifier: [_predicate_target(predicate) for predicate in invariant.predicates]
         for identifier, invariant in INVARIANTS.items()
     }
+
+
+def _predicate_target(predicate: Callable[..., bool]) -> Target:
+    path = ROOT / Path(*predicate.__module__.split(".")).with_suffix(".py")
+    return Target(predicate.__name__, path, definitions(path)[predicate.__name__])
 
 
 def test_targets(folder_names: tuple[str, ...]) -> dict[str, list[Target]]:
@@ -201,6 +209,7 @@ def main(arguments: list[str]) -> int:
             return 1
         return 0
     TABLE.write_text(table)
+    cases.main([])
     return 0
 
 

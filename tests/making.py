@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields, replace
 
-from pricing import Profile, Reading, ReadingKind, Sharing, Wave, Workload, observe
+from pricing import Evidence, Profile, Reading, ReadingKind, Sharing, Wave, Workload, observe
 from pricing.kernel.quantities import UNSHARED
 
 PACKED = Workload.training(shortest_rows=64)
@@ -44,7 +45,9 @@ def a_reading(
     retained_bytes: int | None = None,
     grads: bool = True,
     closes_wave: bool = False,
+    footprint_bytes: int | None = None,
 ) -> Reading:
+    is_failed = kind is ReadingKind.OUT_OF_MEMORY
     return Reading(
         packed_rows=packed_rows,
         logical_rows=packed_rows if logical_rows is None else logical_rows,
@@ -55,6 +58,7 @@ def a_reading(
         grads=grads,
         kind=kind,
         closes_wave=closes_wave,
+        footprint_bytes=peak_delta_bytes if is_failed and footprint_bytes is None else footprint_bytes,
     )
 
 
@@ -75,3 +79,12 @@ def rate_profile(bytes_per_row: int, packed_rows: int, sharing: Sharing = UNSHAR
         retained_bytes_per_row=retained or None,
         complete_readings=1,
     )
+
+
+def without_cache(profile: Profile) -> Profile:
+    """`profile` as a device without a cache would have taught it: each footprint is the allocated peak.
+
+    Both quantities then have the same price.
+    """
+    own = {field.name: getattr(profile, field.name) for field in fields(Evidence)}
+    return replace(profile, footprint=Evidence(**own))

@@ -24,11 +24,12 @@ def test_a_table_without_a_place_is_an_error() -> None:
 
 def test_readme_quotes_the_soak_as_logged() -> None:
     readme = (h200_figures.EVIDENCE.parents[1] / "README.md").read_text()
-    rows = [line.strip("| ").split(" | ") for line in h200_figures.soak().splitlines()[2:]]
-    by_run = {row[0]: row for row in rows}
+    rows = [line.strip("| ").split(" | ") for line in h200_figures.footprint_soak().splitlines()[2:]]
     waves, crashes = sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows)
-    frontier, warm = by_run["queue, frontier"], by_run["queue, warm"]
+    tight = [round(float(row[5].split()[0])) for row in rows if "51/50" in row[0]]
+    wide = [round(float(row[5].split()[0])) for row in rows if "11/10" in row[0]]
 
-    assert f"no out-of-memory error in {waves} waves" in readme and crashes == 0
-    assert f"ran {frontier[4]} rows a wave at {frontier[5]} of the cap" in readme
-    assert f"the warm law {warm[4]} at {warm[5]}" in readme
+    assert f"{waves:,} waves of {len({row[0].split(',')[0] for row in rows})} families" in readme.replace("four", "4")
+    assert crashes == 0 and "none out of memory" in readme
+    assert f"with {min(tight)} to {max(tight)} % of the cap reserved" in readme
+    assert set(wide) == {90} and "90 % at" in readme

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from spec import frontier_figures
 
 
@@ -10,7 +12,7 @@ def test_figures_and_tables_are_current() -> None:
 
 
 def test_the_promises_of_the_law_stand_in_its_figures() -> None:
-    figures = frontier_figures.json.loads(frontier_figures.FIGURES.read_text())
+    figures = json.loads(frontier_figures.FIGURES.read_text())
     for name in ("h200/dense-1", "h200/moe-1", "h200/gdn_moe-1"):
         of = figures["traces"][name]["laws"]["frontier"]
         assert of["median_percent"] <= 11.5

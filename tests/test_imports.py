@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS: dict[str, set[str]] = {
     "kernel": set(),
     "contracts": {"kernel"},
+    "neighbours": set(),
     "text": {"kernel"},
     "vectorized": {"kernel"},
     "formats": {"kernel"},
@@ -42,7 +44,6 @@ THIRD_PARTY_BY_EXTRA = {
     "pricing/vectorized.py": {"numpy"},
     "pricing/planner/layout.py": {"numpy"},
     "pricing/records/metrics.py": {"prometheus_client"},
-    "pricing/records/record.py": {"jsonschema"},
 }
 """What each part of `pricing` may import beyond the standard library, each from an extra of its own."""
 
@@ -94,6 +95,12 @@ def test_a_room_imports_the_rooms_that_the_table_allows(path: Path) -> None:
 def test_the_table_of_rooms_has_no_circle_and_no_room_that_is_not_there() -> None:
     assert {room_of(path) for path in files_of("pricing")} == set(ROOMS)
     assert tuple(graphlib.TopologicalSorter(ROOMS).static_order())
+
+
+def test_contributing_draws_the_table_of_rooms() -> None:
+    drawn = re.findall(r"^\| `(\w+)` \|[^|]+\|([^|]*)\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+    assert {room: set(re.findall(r"`(\w+)`", allowed)) for room, allowed in drawn} == ROOMS
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:

@@ -15,6 +15,9 @@ from __future__ import annotations
 from adapters.art.binding import Binding, bind, unbind
 from adapters.art.events import Admission, Observation, Records
 from adapters.art.interface import SUPPORTED_VERSION, ArtBindingError, ArtInterfaceError
+from pricing.neighbours import warn_of_foreign_adapters
+
+warn_of_foreign_adapters()
 
 __all__ = [
     "SUPPORTED_VERSION",

@@ -27,8 +27,9 @@ from adapters.art.translate import (
     signature_of,
     workload_of,
 )
-from pricing.kernel.law import Law, price, required_bytes, retained_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
+from pricing.kernel.price import allocated_bytes, allocated_price, retained_evidence_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
@@ -98,7 +99,7 @@ class Binding:
 
     @property
     def last_priced(self) -> tuple[Wave, Profile]:
-        """The wave priced last, with the profile it was priced by: what `pricing.kernel.law.price` explains."""
+        """The wave priced last, with the profile it was priced by: what `pricing.kernel.price.price` explains."""
         _, wave, profile = next(reversed(self._priced.values()))
         return wave, profile
 
@@ -158,7 +159,7 @@ class Binding:
             segment_state_bytes=math.ceil(self.rank._gdn_segment_layer_bytes()) if segments else 0,
             workload=ledger.workload(signature),
         )
-        required = required_bytes(wave, ledger.profile, self.law, self.safety)
+        required = allocated_bytes(wave, ledger.profile, self.law, self.safety)
         self._remember(required, signature, wave, ledger.profile)
         return required
 
@@ -194,7 +195,7 @@ class Binding:
             checkpoint_retained_bytes=math.ceil(checkpoint_retained_bytes),
             workload=ledger.workload(signature),
         )
-        return min(required, retained_bytes(wave, ledger.profile, self.law, self.safety))
+        return min(required, retained_evidence_bytes(wave, ledger.profile, self.law, self.safety))
 
     def update(
         self, plan: Any, peak_delta_bytes: int, *, retained_bytes: int | None, caller_phase: bool = False
@@ -260,7 +261,7 @@ class Binding:
             signature=self._ledger(plan.signature).signature,
             wave=wave,
             profile=profile,
-            price=price(wave, profile, self.law, self.safety),
+            price=allocated_price(wave, profile, self.law, self.safety),  # ART reads no footprints and plans without
             packed_rows=plan.packed_tokens,
             logical_rows=plan.active_logical_tokens,
             admitted_bytes=admitted,

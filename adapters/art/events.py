@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pricing.kernel.law import Price
+from pricing.kernel.price import Price
 from pricing.kernel.profile import Profile
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import Signature

@@ -31,9 +31,13 @@ from adapters.torch_memory.budget import (
 from adapters.torch_memory.counter import AcceleratorCounter, MemoryCounter
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import BudgetSampleError, MeterError, MeterMisuseError, OwnershipError
-from adapters.torch_memory.meter import Interval, Observation, PeakMeter, Role, meter_for
+from adapters.torch_memory.measurement import Observation
+from adapters.torch_memory.meter import Interval, PeakMeter, Role, meter_for
 from adapters.torch_memory.out_of_memory import is_out_of_memory
 from adapters.torch_memory.trust import Flaw, Refusal, environment_facts
+from pricing.neighbours import warn_of_foreign_adapters
+
+warn_of_foreign_adapters()
 
 __all__ = [
     "AcceleratorCounter",

@@ -43,6 +43,18 @@ class MemoryCounter(Protocol):
         harder it is for a foreign reset to hide. Always of the same length.
         """
 
+    def reserved_peak(self) -> int:
+        """Peak bytes held from the driver since the last reset, idle cache included. The same reset clears it."""
+
+    def reserved(self) -> int:
+        """Bytes held from the driver now, idle cache included."""
+
+    def releasable(self) -> int:
+        """Idle cached bytes that `release_cache` would give back, as far as the figures tell; 0 right after it."""
+
+    def release_cache(self) -> None:
+        """Give idle cache back to the driver."""
+
     def reset(self, owner: object) -> None:
         """Start a new peak at the live bytes. Raises `OwnershipError` unless `owner` holds the device."""
 
@@ -117,6 +129,12 @@ def figure(figures: Mapping[str, Any], name: str) -> int:
     return int(value)
 
 
+def _idle_bytes(figures: Mapping[str, Any]) -> int:
+    """Bytes held from the driver that no block uses (blocks that another stream still awaits count as used)."""
+    in_use = max(figure(figures, "allocated_bytes.all.current"), figure(figures, "active_bytes.all.current"))
+    return max(0, figure(figures, "reserved_bytes.all.current") - in_use)
+
+
 class AcceleratorCounter:
     """The caching allocator's own counter, through `torch.accelerator` (CUDA, ROCm, XPU and others that keep
     one)."""
@@ -126,6 +144,7 @@ class AcceleratorCounter:
         index = torch.accelerator.current_device_index() if device.index is None else device.index
         self._device = torch.device(device.type, index)
         self._allocator_refusal = allocator_refusal(self._device)
+        self._pinned_bytes = 0  # idle after the last release
 
     @property
     def device(self) -> torch.device:
@@ -154,6 +173,27 @@ class AcceleratorCounter:
         device."""
         figures = allocator_figures(self._device)
         return (figure(figures, "allocated_bytes.all.peak"), *(figure(figures, key) for key in WITNESSES))
+
+    def reserved_peak(self) -> int:
+        """Peak bytes in segments."""
+        return figure(allocator_figures(self._device), "reserved_bytes.all.peak")
+
+    def reserved(self) -> int:
+        """Bytes in segments now."""
+        return figure(allocator_figures(self._device), "reserved_bytes.all.current")
+
+    def releasable(self) -> int:
+        """Idle bytes less pieces of split segments, and less what the last release left idle: pages of expandable
+        segments that hold something else too, and private pools."""
+        figures = allocator_figures(self._device)
+        idle_bytes = _idle_bytes(figures)
+        self._pinned_bytes = min(self._pinned_bytes, idle_bytes)
+        return max(0, idle_bytes - max(self._pinned_bytes, figure(figures, "inactive_split_bytes.all.current")))
+
+    def release_cache(self) -> None:
+        """Give whole idle segments, and whole idle pages of expandable ones, back to the driver."""
+        torch.accelerator.memory.empty_cache()
+        self._pinned_bytes = _idle_bytes(allocator_figures(self._device))
 
     def reset(self, owner: object) -> None:
         """Reset all peak statistics of the device."""

@@ -46,7 +46,7 @@ class _LiveStorage(weakref.ref[torch.UntypedStorage]):
     size_bytes: int
 
 
-class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StorageCounter(TorchDispatchMode):
     """Counts live CPU storage. A context manager; `claim` enters it too, for as long as the claim lasts.
 
     A storage can die anywhere, even in the middle of our own arithmetic (garbage collection). So its death
@@ -93,11 +93,15 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        self._book(func, args, kwargs, result)
+        return result
+
+    def _book(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Count what an operation returned, where it is new or known already."""
         for tensor in _countable((result,)):
             storage = tensor.untyped_storage()
             if self._known(storage) is not None or func in _ADOPTING or not _holds(storage, args, kwargs):
                 self._count(storage)
-        return result
 
     def track(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count storage that existed before, such as the weights: `counter.track(model.parameters())`."""
@@ -134,6 +138,21 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Peak live bytes and, as a witness, the peak number of live storages."""
         return self._peak_bytes, self._peak_storages
 
+    def reserved_peak(self) -> int:
+        """The peak of the live bytes: nothing is cached, nothing is rounded."""
+        return self._peak_bytes
+
+    def reserved(self) -> int:
+        """The live bytes."""
+        return self.allocated()
+
+    def releasable(self) -> int:
+        """Nothing."""
+        return 0
+
+    def release_cache(self) -> None:
+        """Nothing is cached."""
+
     def reset(self, owner: object) -> None:
         """Start new peaks at what is live."""
         PROCESS_CLAIMS.require(self.device, owner)
@@ -159,16 +178,22 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entry = self._live.get(id(storage))
         return entry if entry is not None and entry() is storage else None
 
+    def _resize(self, key: int, size_bytes: int) -> int:
+        """A storage now takes `size_bytes`; 0: it died. Returns what is counted for it. A counter that stands for
+        another allocator asks it here, and raises where it has no memory left; the storage is then not counted."""
+        return size_bytes
+
     def _count(self, storage: torch.UntypedStorage) -> None:
         """Book `storage` at its present size, and the peak."""
         self._bury()
         entry = self._known(storage)
+        size_bytes = self._resize(id(storage), storage.nbytes())
         if entry is None:
             entry = _LiveStorage(storage, self._dead.append)
             entry.key, entry.size_bytes = id(storage), 0
             self._live[entry.key] = entry
-        self._live_bytes += storage.nbytes() - entry.size_bytes
-        entry.size_bytes = storage.nbytes()
+        self._live_bytes += size_bytes - entry.size_bytes
+        entry.size_bytes = size_bytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
         self._peak_storages = max(self._peak_storages, len(self._live))
 
@@ -179,6 +204,7 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             assert isinstance(entry, _LiveStorage)
             buried = self._live.pop(entry.key)
             assert buried is entry, "two live storages under one identity"
+            self._resize(entry.key, 0)
             self._live_bytes -= entry.size_bytes
         assert self._live_bytes >= 0
 

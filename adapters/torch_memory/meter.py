@@ -13,10 +13,10 @@ fell without a reset of ours is somebody else's reset. See `trust` for what each
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from types import TracebackType
 from typing import Any
 
@@ -27,8 +27,17 @@ from adapters.torch_memory.backward import BackwardWatch, tensors_in
 from adapters.torch_memory.counter import AcceleratorCounter, MemoryCounter
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import MeterMisuseError
+from adapters.torch_memory.gradients import GradientAccount, local_tensor
+from adapters.torch_memory.measurement import Held, Made, Measurement, Observation, Stage
+from adapters.torch_memory.out_of_memory import requested_bytes
 from adapters.torch_memory.trust import Flaw, Refusal
-from pricing import Reading, ReadingKind, Wave
+from pricing import ReadingKind, Wave
+
+GRADIENT_LOOKS = 32
+"""How often the peak is looked at while gradients are made: a reading is too high by at most one part of them."""
+
+STATE_SHARE = 8
+"""What stays after backward counts as an optimizer's states from 1/8 of the gradients on (8-bit states take 1/2)."""
 
 
 class Role(StrEnum):
@@ -45,83 +54,41 @@ class Role(StrEnum):
     """One sub-forward of a split wave: ends at its return. Opened inside the interval of the whole wave."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What one look at an interval says. `reading` is None exactly where `refusal` says why nothing may be
-    learned.
-
-    Bytes; `peak_bytes` and `baseline_bytes` as the counter showed them (0 where it could not be read). `freed_bytes`:
-    what of the baseline was let go inside the interval. The peak may have come after that, so the reading adds it.
-    `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
-    nothing about it.
-    """
-
-    reading: Reading | None
-    flaws: tuple[Flaw, ...]
-    refusal: Refusal | None
-    baseline_bytes: int
-    peak_bytes: int
-    retained_bytes: int | None
-    freed_bytes: int = 0
-
-    @property
-    def peak_delta_bytes(self) -> int:
-        """Peak minus baseline plus what was freed; negative only where the observation is refused for it."""
-        return self.peak_bytes - self.baseline_bytes + self.freed_bytes
-
-
-class _Stage(Enum):
-    FORWARD = "in its forward"
-    CALLER = "in the caller's phase"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """A storage that an interval reported as output, by whoever holds it now."""
-
-    storage: weakref.ref[torch.UntypedStorage]
-    size_bytes: int
-
-    @property
-    def is_alive(self) -> bool:
-        return self.storage() is not None
-
-
 class Interval:
     """A token for one measured stretch of one device, made by `PeakMeter.open`."""
 
-    def __init__(self, meter: PeakMeter, wave: Wave, *, grads: bool, role: Role) -> None:
+    def __init__(self, meter: PeakMeter, measured: Measurement, wave: Wave, *, grads: bool, role: Role) -> None:
         self.wave = wave
         self.grads = grads
         self.role = role
-        self.baseline_bytes = 0
         self._meter = meter
-        self._stage = _Stage.FORWARD
-        self._thread = threading.get_ident()
-        self._delta_bytes: int | None = None  # highest peak above baseline of any look; None before the first
-        self._live_before_step_bytes: int | None = None  # while an optimizer steps before backward has run
-        self._earlier_outputs: tuple[_Output, ...] = ()  # alive at the baseline
-        self._dropped_bytes = 0  # how far live bytes lay under the baseline at the end
-        self._flaws: dict[Flaw, None] = {}  # a set that keeps its order
-        self._refusal: Refusal | None = None
-        self._watch: BackwardWatch | None = None
-        self._sealed: Observation | None = None
+        self._measured = measured
+
+    @property
+    def baseline_bytes(self) -> int:
+        """Live bytes at the open (moved by optimizer steps that are cut out)."""
+        return self._measured.baseline_bytes
 
     @property
     def is_open(self) -> bool:
         """Whether the interval still awaits its close."""
-        return self._stage is not _Stage.CLOSED
+        return self._measured.stage is not Stage.CLOSED
 
     @property
     def is_in_forward(self) -> bool:
         """Whether the forward's return was not reported yet."""
-        return self._stage is _Stage.FORWARD
+        return self._measured.stage is Stage.FORWARD
 
     @property
     def is_sealed(self) -> bool:
         """Whether an optimizer step took the closing reading: what happens later is not part of the wave."""
-        return self._sealed is not None
+        return self._measured.sealed is not None
+
+    @property
+    def started_clean(self) -> bool:
+        """Whether nothing that could be given back to the driver lay idle at the open: only then is there a footprint
+        to read."""
+        return self._measured.is_clean
 
     def forward_done(self, outputs: object) -> Observation:
         """Report the forward's return. `outputs`: tensors in nested tuples, lists, dicts; their graphs are watched.
@@ -137,52 +104,93 @@ class Interval:
         """
         return self._meter._close(self, completed=completed)
 
+    def out_of_memory(self, error: BaseException | None = None, *, available_bytes: int = 0) -> Observation:
+        """End the interval, in any stage, because the device ran out of memory in it. The reading says what the wave at
+        least needed: what the allocator had reserved and then asked for, or 17/16 of `available_bytes`, what it was
+        admitted against. Ask before the cache is released. Where an optimizer step had ended the wave already, what ran
+        out was not the wave: its closing observation comes back.
+        """
+        return self._meter._out_of_memory(self, error, available_bytes)
+
     def discard(self) -> None:
-        """End the interval, in any stage, and learn nothing from it: an out-of-memory error after admission."""
+        """End the interval, in any stage, and learn nothing from it."""
         self._meter._discard(self)
 
-    def _require(self, *stages: _Stage) -> None:
-        if self._stage not in stages:
+    def _require(self, *stages: Stage) -> Measurement:
+        if self._measured.stage not in stages:
             wanted = " or ".join(stage.value for stage in stages)
-            raise MeterMisuseError(f"this {self.role} interval is {self._stage.value}; it had to be {wanted}")
+            raise MeterMisuseError(f"this {self.role} interval is {self._measured.stage.value}; it had to be {wanted}")
+        return self._measured
 
 
 class PeakMeter:
     """The one owner of a device's peak counter, for use from one thread. A context manager.
 
     Raises `OwnershipError` while another meter owns the device. `resets` counts the meter's own resets,
-    `foreign_resets` those it caught others at.
+    `foreign_resets` those it caught others at. `releases` counts the caches it gave back for clean starts,
+    `release_seconds` what they took on the host (a release waits for the device, and the wave that follows pays
+    for fresh segments on top).
     """
 
     def __init__(self, counter: MemoryCounter) -> None:
         self.counter = counter
         self.resets = 0
         self.foreign_resets = 0
+        self.releases = 0
+        self.release_seconds = 0.0
         self._intervals: list[Interval] = []  # open ones, oldest first
-        self._outputs: list[_Output] = []  # of past intervals, as far as they are alive
+        self._outputs: list[Held] = []  # of past intervals, as far as they are alive
         self._seen_peaks: tuple[int, ...] = ()  # of the counter, since its last reset that we know of
         self._lock = threading.RLock()  # backward hooks run in autograd's threads
         self._is_closed = False
+        self._kept_much = False  # whether the last wave kept about as much as an optimizer's states take
         counter.claim(self)
         self._step_hooks = (
             register_optimizer_step_pre_hook(self._before_optimizer_step),
             register_optimizer_step_post_hook(self._after_optimizer_step),
         )
 
-    def open(self, wave: Wave, *, grads: bool, role: Role = Role.WAVE) -> Interval:
+    def open(
+        self,
+        wave: Wave,
+        *,
+        grads: bool,
+        role: Role = Role.WAVE,
+        clean: bool = False,
+        gradients: GradientAccount | None = None,
+    ) -> Interval:
         """Start an interval for `wave`: synchronize, take the baseline, reset the peak.
+
+        clean: start from a released cache, so that the wave's footprint can be read. The cache is given back to the
+        driver unless there is nothing in it to give. Without it the footprint is read where the start happens to be
+        clean. Not while another interval is open: its footprint would be spoilt.
+
+        gradients: the account of the parameters whose gradients the wave's backward makes (role WAVE): what
+        it leaves is taken off the reading, what it lets go is added.
 
         Waves of an untrusted environment get an interval too; its observations are refusals. Raises
         `MeterMisuseError` on a closed meter.
         """
         if self._is_closed:
             raise MeterMisuseError("this meter gave its device back")
-        interval = Interval(self, wave, grads=grads, role=role)
+        measured = Measurement(thread=threading.get_ident())
+        interval = Interval(self, measured, wave, grads=grads, role=role)
         with self._lock:
-            if self._settle(interval):
-                self._start(interval)
+            if self._settle(measured):
+                if clean and not self._intervals:
+                    self._release()
+                if gradients is not None and grads and role is Role.WAVE:
+                    measured.gradients = gradients.watch(lambda grad: self._gradient_made(measured, grad))
+                self._start(measured)
             self._intervals.append(interval)
         return interval
+
+    @property
+    def live_output_bytes(self) -> int:
+        """What outputs that intervals reported still hold, each storage once."""
+        with self._lock:
+            self._outputs = [output for output in self._outputs if output.is_alive]
+            return sum({id(output.storage()): output.size_bytes for output in self._outputs}.values())
 
     def close(self) -> None:
         """Give the device back. Raises `MeterMisuseError` while intervals are open."""
@@ -210,66 +218,108 @@ class PeakMeter:
     # What intervals ask of their meter --------------------------------------------------------------------
 
     def _forward_done(self, interval: Interval, outputs: object) -> Observation:
-        interval._require(_Stage.FORWARD)
+        measured = interval._require(Stage.FORWARD)
         with self._lock:
-            self._check_thread(interval)
+            self._check_thread(measured)
             if interval.role is Role.WAVE and interval.grads:
                 # Before the device is waited for: it hides the host's walk over the graph.
-                interval._watch = BackwardWatch(tensors_in(outputs), self._look_during_backward)
+                measured.watch = BackwardWatch(tensors_in(outputs), self._look_during_backward)
             retained_bytes = None
-            if self._settle(interval):
-                self._look()
-                retained_bytes = self.counter.allocated() - interval.baseline_bytes
+            if self._settle(measured):
+                self._look_at_all()
+                retained_bytes = self.counter.allocated() - measured.baseline_bytes
             self._outputs += self._storages(tensors_in(outputs))
-            observation = self._observe(interval, _forward_kind(interval), retained_bytes)
+            kind = _forward_kind(interval.role, measured)
+            observation = measured.observe(
+                interval.wave,
+                kind,
+                grads=interval.grads,
+                retained_bytes=retained_bytes,
+                closes_wave=kind is ReadingKind.FORWARD_ONLY and interval.role is Role.FORWARD and not interval.grads,
+            )
             if interval.role is not Role.WAVE:
                 self._retire(interval)
                 return observation
-            interval._stage = _Stage.CALLER
+            measured.stage = Stage.CALLER
         return observation
 
     def _close(self, interval: Interval, *, completed: bool) -> Observation:
-        interval._require(_Stage.FORWARD, _Stage.CALLER)
+        measured = interval._require(Stage.FORWARD, Stage.CALLER)
         with self._lock:
             try:
-                if interval._sealed is not None:
-                    return interval._sealed
-                if not completed or interval._stage is _Stage.FORWARD:
-                    interval._flaws[Flaw.BROKE_OFF] = None
-                self._check_thread(interval)
+                if measured.sealed is not None:
+                    return measured.sealed
+                if not completed or measured.stage is Stage.FORWARD:
+                    measured.flaw(Flaw.BROKE_OFF)
+                self._check_thread(measured)
                 return self._seal(interval)
             finally:
                 self._retire(interval)
 
-    def _discard(self, interval: Interval) -> None:
-        interval._require(_Stage.FORWARD, _Stage.CALLER)
+    def _out_of_memory(self, interval: Interval, error: BaseException | None, available_bytes: int) -> Observation:
+        measured = interval._require(Stage.FORWARD, Stage.CALLER)
         with self._lock:
-            interval._refusal = Refusal.DISCARDED
+            try:
+                if measured.sealed is not None:
+                    return measured.sealed
+                reserved_bytes = 0
+                if self._settle(measured):
+                    self._look_at_all()
+                    reserved_bytes = max(0, self.counter.reserved() - measured.baseline_bytes)
+                return measured.observe_out_of_memory(
+                    interval.wave,
+                    grads=interval.grads,
+                    available_bytes=available_bytes,
+                    reserved_bytes=reserved_bytes,
+                    requested_bytes=requested_bytes(error) or 0,
+                )
+            finally:
+                self._retire(interval)
+
+    def _discard(self, interval: Interval) -> None:
+        measured = interval._require(Stage.FORWARD, Stage.CALLER)
+        with self._lock:
+            measured.refusal = Refusal.DISCARDED
             self._retire(interval)
 
     # Inside the lock --------------------------------------------------------------------------------------
 
-    def _settle(self, interval: Interval) -> bool:
+    def _settle(self, measured: Measurement) -> bool:
         """Make the counter's figures final. False, with the refusal noted, where they cannot be believed."""
-        interval._refusal = interval._refusal or self.counter.refusal()
-        if interval._refusal is not None:
+        measured.refusal = measured.refusal or self.counter.refusal()
+        if measured.refusal is not None:
             return False
         self.counter.synchronize()
         return True
 
-    def _start(self, interval: Interval) -> None:
+    def _release(self) -> None:
+        """Give idle cache back to the driver, if there is any."""
+        if self.counter.releasable() == 0:
+            return
+        started = time.perf_counter()
+        self.counter.release_cache()
+        self.releases += 1
+        self.release_seconds += time.perf_counter() - started
+
+    def _start(self, measured: Measurement) -> None:
         """Bank what the open intervals saw, then reset the counter for the new one."""
-        self._look()
+        self._look_at_all()
         for outer in self._intervals:
-            outer._flaws[Flaw.NESTED_INTERVAL] = None
-            if outer._thread != interval._thread:
-                interval._flaws[Flaw.OVERLAPPED] = None
-        interval.baseline_bytes = self.counter.allocated()
+            outer._measured.flaw(Flaw.NESTED_INTERVAL)
+            if outer._measured.thread != measured.thread:
+                measured.flaw(Flaw.OVERLAPPED)
+        measured.baseline_bytes = self.counter.allocated()
+        measured.is_clean = self.counter.releasable() == 0
         self._outputs = [output for output in self._outputs if output.is_alive]
-        interval._earlier_outputs = tuple(self._outputs)
+        measured.earlier_outputs = tuple(self._outputs)
+        if measured.gradients is not None:
+            measured.earlier_outputs += tuple(
+                self._storages(local_tensor(grad) for grad in measured.gradients.existing)
+            )
+            measured.gradients.existing.clear()
         self._reset()
-        if self.counter.allocated() != interval.baseline_bytes or self._seen_peaks[0] != interval.baseline_bytes:
-            interval._refusal = Refusal.RESET_CHANGED_LIVE_BYTES
+        if self.counter.allocated() != measured.baseline_bytes or self._seen_peaks[0] != measured.baseline_bytes:
+            measured.refusal = Refusal.RESET_CHANGED_LIVE_BYTES
 
     def _reset(self) -> None:
         self.counter.reset(self)
@@ -284,88 +334,61 @@ class PeakMeter:
         if any(now < seen for now, seen in zip(peaks, self._seen_peaks, strict=True)):
             self.foreign_resets += 1
             for interval in self._intervals:
-                interval._flaws[Flaw.FOREIGN_RESET] = None
+                interval._measured.flaw(Flaw.FOREIGN_RESET)
         self._seen_peaks = peaks
         for interval in self._intervals:
-            if interval in besides:
-                continue
-            delta_bytes = peaks[0] - interval.baseline_bytes
-            if interval._delta_bytes is None or delta_bytes > interval._delta_bytes:
-                interval._delta_bytes = delta_bytes
+            if interval not in besides:
+                interval._measured.bank(peaks[0])
+
+    def _look_at_all(self) -> None:
+        """Like `_look`, with the reserved peak, which the same reset clears and which nobody needs in mid-air."""
+        self._look()
+        clean = [interval._measured for interval in self._intervals if interval._measured.is_clean]
+        if clean and self._seen_peaks:
+            reserved_peak_bytes = self.counter.reserved_peak()
+            for measured in clean:
+                measured.bank_reserved(reserved_peak_bytes)
 
     def _seal(self, interval: Interval) -> Observation:
         """Take the closing reading of a wave."""
-        if self._settle(interval):
-            self._look()
-            interval._dropped_bytes = max(0, interval.baseline_bytes - self.counter.allocated())
-        if interval._watch is not None and not interval._watch.has_run:
-            interval._flaws[Flaw.BACKWARD_NOT_SEEN] = None
-        if interval.grads and (interval._delta_bytes or 0) <= interval.wave.output_bytes:
-            interval._flaws[Flaw.ZERO_COMPUTE] = None
-        kind = ReadingKind.INTERRUPTED if interval._flaws else ReadingKind.WHOLE_WAVE
-        return self._observe(interval, kind, retained_bytes=None)
+        measured = interval._measured
+        if self._settle(measured):
+            self._look_at_all()
+            self._cut_a_foreign_step(measured)
+            measured.dropped_bytes = max(0, measured.baseline_bytes - self.counter.allocated())
+        if measured.awaits_backward:
+            measured.flaw(Flaw.BACKWARD_NOT_SEEN)
+        if measured.gradients is not None and measured.backward_has_run:
+            measured.gradients.settle()
+        if interval.grads and (measured.allocated.peak_bytes or 0) <= interval.wave.output_bytes:
+            measured.flaw(Flaw.ZERO_COMPUTE)
+        return measured.observe(interval.wave, measured.closing_kind(), grads=interval.grads)
 
-    def _observe(self, interval: Interval, kind: ReadingKind, retained_bytes: int | None) -> Observation:
-        """The interval's present figures as an observation, with a reading unless something forbids one."""
-        delta_bytes = interval._delta_bytes or 0
-        freed_bytes = self._freed_bytes(interval)
-        refusal = interval._refusal
-        if refusal is None and delta_bytes < 0:
-            refusal = Refusal.PEAK_BELOW_BASELINE
-        reading = None
-        if refusal is None:
-            wave = interval.wave
-            reading = Reading(
-                packed_rows=wave.packed_rows,
-                logical_rows=wave.logical_rows,
-                grad_segments=wave.grad_segments,
-                output_bytes=wave.output_bytes,
-                peak_delta_bytes=delta_bytes + freed_bytes,
-                retained_bytes=retained_bytes,
-                grads=interval.grads,
-                kind=kind,
-                closes_wave=kind is ReadingKind.FORWARD_ONLY and interval.role is Role.FORWARD and not interval.grads,
-            )
-        return Observation(
-            reading=reading,
-            flaws=tuple(interval._flaws),
-            refusal=refusal,
-            baseline_bytes=interval.baseline_bytes,
-            peak_bytes=interval.baseline_bytes + delta_bytes,
-            retained_bytes=retained_bytes,
-            freed_bytes=freed_bytes,
-        )
-
-    def _freed_bytes(self, interval: Interval) -> int:
-        """What of the baseline is known to have died inside: outputs of earlier waves, or else the net drop.
-
-        `outputs = wave.outputs` in a loop lets the last wave's outputs go in the middle of this one.
-        """
-        outputs_bytes = sum(output.size_bytes for output in interval._earlier_outputs if not output.is_alive)
-        return max(outputs_bytes, interval._dropped_bytes)
-
-    def _storages(self, tensors: Iterable[torch.Tensor]) -> list[_Output]:
+    def _storages(self, tensors: Iterable[torch.Tensor]) -> list[Held]:
         """The storages of `tensors` on this device, each once."""
         storages: dict[int, torch.UntypedStorage] = {}
         for tensor in tensors:
             if tensor.device == self.counter.device and tensor.layout is torch.strided:
                 storage = tensor.untyped_storage()
                 storages[id(storage)] = storage
-        return [_Output(weakref.ref(storage), storage.nbytes()) for storage in storages.values()]
+        return [Held(weakref.ref(storage), storage.nbytes()) for storage in storages.values()]
 
-    def _check_thread(self, interval: Interval) -> None:
-        if threading.get_ident() != interval._thread:
-            interval._flaws[Flaw.CROSSED_THREADS] = None
+    def _check_thread(self, measured: Measurement) -> None:
+        if threading.get_ident() != measured.thread:
+            measured.flaw(Flaw.CROSSED_THREADS)
 
     def _retire(self, interval: Interval) -> None:
         """Take the interval out. Those that opened after it and are still open have outlived it."""
         position = self._intervals.index(interval)
         for younger in self._intervals[position + 1 :]:
-            younger._flaws[Flaw.OVERLAPPED] = None
+            younger._measured.flaw(Flaw.OVERLAPPED)
         del self._intervals[position]
-        interval._stage = _Stage.CLOSED
-        if interval._watch is not None:
-            interval._watch.remove()
+        measured = interval._measured
+        measured.stage = Stage.CLOSED
+        if measured.watch is not None:
+            measured.watch.remove()
+        if measured.gradients is not None:
+            measured.gradients.remove()
 
     # Hooks ------------------------------------------------------------------------------------------------
 
@@ -374,6 +397,38 @@ class PeakMeter:
         with self._lock:
             if self.counter.refusal() is None:
                 self._look()
+                for interval in self._intervals:
+                    measured = interval._measured
+                    if measured.gradients is not None and measured.backward_has_run:
+                        measured.backward_ended(self.counter.allocated())
+
+    def _gradient_made(self, measured: Measurement, grad: torch.Tensor) -> None:
+        """A gradient that was not there before. Looked at after every part of them, so that what was made by the time
+        of the peak is known to that part."""
+        with self._lock:
+            storages = self._storages([local_tensor(grad)])
+            measured.made += [Made(held.size_bytes, held.storage) for held in storages]
+            measured.unseen_made_bytes += sum(held.size_bytes for held in storages)
+            assert measured.gradients is not None
+            if measured.unseen_made_bytes * GRADIENT_LOOKS >= measured.gradients.unmade_bytes:
+                measured.unseen_made_bytes = 0
+                if measured.refusal is None and self.counter.refusal() is None:
+                    self._look_at_all()
+
+    def _cut_a_foreign_step(self, measured: Measurement) -> None:
+        """Notice, by what stays, an optimizer that is no `torch.optim.Optimizer` and stepped after backward: its states
+        are no cost of the wave's rows. The peak is then the one at backward's end.
+
+        States are of the parameters' order of size and are made once. A caller that keeps so much of every wave is no
+        optimizer: from its second wave in a row on nothing is cut.
+        """
+        if measured.gradients is None or measured.live_after_backward_bytes is None:
+            return
+        stayed_bytes = self.counter.allocated() - measured.live_after_backward_bytes
+        is_large = stayed_bytes > 0 and stayed_bytes * STATE_SHARE >= measured.gradients.unmade_bytes
+        if is_large and not self._kept_much:
+            measured.cut_after_backward()
+        self._kept_much = is_large
 
     def _before_optimizer_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """The first optimizer step after backward ends a wave's measured part: optimizer state is no cost of a wave.
@@ -383,36 +438,59 @@ class PeakMeter:
         """
         with self._lock:
             for interval in self._intervals:
-                if interval._stage is not _Stage.CALLER or interval._sealed is not None:
+                measured = interval._measured
+                if measured.stage is not Stage.CALLER or measured.sealed is not None:
                     continue
-                if interval._watch is None or interval._watch.has_run:
-                    interval._sealed = self._seal(interval)
-                elif self._settle(interval):
-                    self._look()
-                    interval._live_before_step_bytes = self.counter.allocated()
+                if torch._C._current_graph_task_id() != -1:
+                    # Fused into backward, a parameter at a time: part of the wave, its states aside. Also the last one,
+                    # by when every watched node has run.
+                    self._look_at_all()
+                    measured.live_before_step_bytes = self.counter.allocated()
+                    continue
+                if not measured.awaits_backward:
+                    measured.sealed = self._seal(interval)
+                elif self._settle(measured):
+                    self._look_at_all()
+                    measured.live_before_step_bytes = self.counter.allocated()
 
     def _after_optimizer_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         with self._lock:
-            stepped = [interval for interval in self._intervals if interval._live_before_step_bytes is not None]
-            ran_inside = [interval for interval in stepped if interval._watch is not None and interval._watch.has_run]
+            if torch._C._current_graph_task_id() != -1:
+                self._after_fused_step()
+                return
+            stepped = [
+                interval for interval in self._intervals if interval._measured.live_before_step_bytes is not None
+            ]
+            ran_inside = any(interval._measured.backward_has_run for interval in stepped)
             for interval in stepped:
-                before_bytes, interval._live_before_step_bytes = interval._live_before_step_bytes, None
-                interval._flaws[Flaw.STEP_BEFORE_BACKWARD] = None
+                measured = interval._measured
+                before_bytes, measured.live_before_step_bytes = measured.live_before_step_bytes, None
+                measured.flaw(Flaw.STEP_BEFORE_BACKWARD)
                 # A step that ran backward itself (a closure) is measured whole: its peak is the wave's.
-                if not ran_inside and self._settle(interval):
+                if not ran_inside and self._settle(measured):
                     assert before_bytes is not None
-                    interval.baseline_bytes += self.counter.allocated() - before_bytes
+                    measured.move_baseline(self.counter.allocated() - before_bytes, self.counter.releasable())
             if stepped and not ran_inside and self.counter.refusal() is None:
                 self._look(besides=stepped)
                 self._reset()
 
+    def _after_fused_step(self) -> None:
+        """What a step inside backward left (the optimizer's states, made at the first one) was made to stay."""
+        for interval in self._intervals:
+            measured = interval._measured
+            before_bytes, measured.live_before_step_bytes = measured.live_before_step_bytes, None
+            if before_bytes is not None:
+                left_bytes = self.counter.allocated() - before_bytes
+                if left_bytes > 0:
+                    measured.made.append(Made(left_bytes))
 
-def _forward_kind(interval: Interval) -> ReadingKind:
+
+def _forward_kind(role: Role, measured: Measurement) -> ReadingKind:
     """The kind of the reading at the forward's return. A split child stays one: it is incomplete either
     way."""
-    if interval.role is Role.SPLIT_CHILD:
+    if role is Role.SPLIT_CHILD:
         return ReadingKind.SPLIT_CHILD
-    return ReadingKind.INTERRUPTED if interval._flaws else ReadingKind.FORWARD_ONLY
+    return ReadingKind.INTERRUPTED if measured.flaws else ReadingKind.FORWARD_ONLY
 
 
 _meters: dict[torch.device, PeakMeter] = {}

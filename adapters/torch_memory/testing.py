@@ -101,6 +101,23 @@ class ContractCounter:
         self._has_unread_peak = False
         return (self.peak_bytes,)
 
+    def reserved_peak(self) -> int:
+        """See `MemoryCounter.reserved_peak`. Nothing is cached."""
+        return self.peaks()[0]
+
+    def reserved(self) -> int:
+        """See `MemoryCounter.reserved`."""
+        return self.allocated()
+
+    def releasable(self) -> int:
+        """See `MemoryCounter.releasable`."""
+        self._require_trusted("read")
+        return 0
+
+    def release_cache(self) -> None:
+        """See `MemoryCounter.release_cache`."""
+        self._require_trusted("released")
+
     def reset(self, owner: object) -> None:
         """See `MemoryCounter.reset`."""
         self._require_trusted("reset")

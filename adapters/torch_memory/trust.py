@@ -12,7 +12,8 @@ What else can happen to a reading, and what is done about it:
   what was seen. Looks are taken at the forward's return, when backward starts and ends, at nested opens and
   at close; a reset that every figure overtakes again before the next look is not seen.
 - **Memory from before the interval is freed inside it**: the peak above the baseline reads low by as much. Outputs of
-  earlier intervals are followed until they die, and the drop of live bytes at the close shows the rest where nothing
+  earlier intervals and the parameters' gradients are followed until they die, and the drop of live bytes at the close
+  shows the rest where nothing
   hides it; either is added to the reading. Anything else that is freed and made again inside hides: only the price
   of waves that follow the same pattern is right then.
 - **Another thread allocates on the device**: its bytes land in the reading. It reads high while that thread
@@ -27,9 +28,13 @@ What else can happen to a reading, and what is done about it:
 - **`PYTORCH_NO_CUDA_MEMORY_CACHING`**: allocations bypass the counters. Refused: `uncached_allocator`.
 - **Stream capture** (CUDA graphs): synchronizing is illegal, and replays allocate nothing. Refused: `stream_capture`.
 - **Expandable segments, rounding and split options**: allocated bytes stay true, block rounding differs a little.
-  Trusted; `environment_facts` carries the settings, so that a profile learned under others is refused. Idle
-  pages of an expandable segment count as inactive splits, so the budget's reusable cache reads low, never
-  high.
+  Trusted; `environment_facts` carries the settings, so that a profile learned under others is refused.
+- **Idle pages of expandable segments**: the allocator leaves them out of its inactive splits although a release gives
+  back whole pages only, so cache that can be reused reads high. Private pools likewise. The budget finds out at its
+  first release what does not come back, and counts it out from then on.
+- **Gradients**: what a wave makes and leaves is taken off its reading, what it lets go is added (`gradients`). Without
+  the account of the parameters both are read as rows.
+- **Optimizer states**: cut out at `torch.optim` steps; of another optimizer noticed by what stays after backward.
 """
 
 from __future__ import annotations

@@ -7,36 +7,51 @@ for wave in rank.forward_micro_batches(requests):
 """
 
 from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model
-from adapters.trainer_rank.errors import (
+from adapters.trainer_rank.errors import RequestError, UnsupportedModelError
+from adapters.trainer_rank.rank import TrainerRank
+from adapters.trainer_rank.request import Request, RequestOutputs, auxiliary_loss
+from adapters.trainer_rank.rows import PackedRows
+from adapters.trainer_rank.wave import MicroBatch
+from adapters.wave_loop.batch_result import BatchResult, Waves
+from adapters.wave_loop.call import Skipped
+from adapters.wave_loop.errors import (
     AdmissionError,
     AdmittedOutOfMemoryError,
-    RequestError,
-    UnsupportedModelError,
+    OutOfMemoryRefusedError,
+    OutputsRefusedError,
     WaveOverError,
     WaveRefusedError,
 )
-from adapters.trainer_rank.profile_store import ProfileStore
-from adapters.trainer_rank.rank import TrainerRank
-from adapters.trainer_rank.request import Request, RequestOutputs
-from adapters.trainer_rank.rows import PackedRows
-from adapters.trainer_rank.wave import MicroBatch, WaveStats
+from adapters.wave_loop.failure import OutOfMemory
+from adapters.wave_loop.profile_store import ProfileStore
+from adapters.wave_loop.wave import WaveStats
+from pricing.neighbours import warn_of_foreign_adapters
+
+warn_of_foreign_adapters()
 
 __all__ = [
     "AdmissionError",
     "AdmittedOutOfMemoryError",
+    "BatchResult",
     "HuggingFaceDecoder",
     "MicroBatch",
     "ModelFacts",
+    "OutOfMemory",
+    "OutOfMemoryRefusedError",
+    "OutputsRefusedError",
     "PackedModel",
     "PackedRows",
     "ProfileStore",
     "Request",
     "RequestError",
     "RequestOutputs",
+    "Skipped",
     "TrainerRank",
     "UnsupportedModelError",
     "WaveOverError",
     "WaveRefusedError",
     "WaveStats",
+    "Waves",
+    "auxiliary_loss",
     "bind_model",
 ]

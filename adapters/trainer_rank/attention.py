@@ -1,5 +1,8 @@
 """Attention by segment ancestry: a row sees the rows before it in its own segment and in its segment's ancestors.
 
+How far back it sees along that path is the layer's `Reach`: everything, a sliding window, or its own chunk. Both count
+positions in the request, never packed rows. Soft caps and sinks are computed where a layer has them.
+
 On CUDA this is FlexAttention with a block mask computed here, block by block. Elsewhere, and for waves of less than a
 block (which FlexAttention would lower to its decoding kernel, and fail on), it is scaled dot-product attention with
 an explicit boolean mask, a chunk of queries at a time and recomputed in backward. Neither ever holds P x P anything,
@@ -9,6 +12,8 @@ so that attention's memory grows with rows, not with their square.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,10 +22,10 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
-from adapters.trainer_rank.rows import PADDING_SEGMENT, PackedRows
+from adapters.trainer_rank.rows import PADDING_SEGMENT, Ints, PackedRows
 
 BLOCK_ROWS = 128
 """FlexAttention's block edge."""
@@ -31,20 +36,56 @@ limit of 8 is reached by four model families, and a silent fall back to eager wo
 
 Mask = npt.NDArray[np.bool_]
 
+FLEX_STAND_IN: ContextVar[Callable[..., Any] | None] = ContextVar("FLEX_STAND_IN", default=None)
+"""What runs in FlexAttention's place on no device: a forecast's model of what its kernels allocate."""
+
 _QUERY_ROWS = 256
 """Queries per chunk of the explicit mask."""
 
 
-def ancestry_mask(rows: PackedRows) -> BlockMask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How far back a row sees along its own path. At most one of the two is given; neither is full attention.
+
+    window: that many positions, its own included. chunk: back to the start of its own chunk of that many positions.
+    """
+
+    window: int | None = None
+    chunk: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Positions a row sees at most; None for all."""
+        return self.chunk if self.window is None else self.window
+
+    def lowest_positions(self, positions: Ints) -> Ints:
+        """The first position that a row at each of `positions` may see."""
+        if self.window is not None:
+            return np.maximum(positions - self.window + 1, 0)
+        if self.chunk is not None:
+            return positions // self.chunk * self.chunk
+        return np.zeros_like(positions)
+
+    def __str__(self) -> str:
+        if self.size is None:
+            return "full attention"
+        return f"a sliding window of {self.window}" if self.window is not None else f"chunks of {self.chunk}"
+
+
+FULL_REACH = Reach()
+
+
+def ancestry_mask(rows: PackedRows, reach: Reach = FULL_REACH) -> BlockMask:
     """The attention mask of one forward. Only on CUDA are its blocks worked out; the rule is in its `mask_mod`."""
     starts, ends = rows.ancestry_2P
     positions = rows.positions_P.to(torch.int32)
+    lowest = rows.on_device(reach.lowest_positions(rows.position_ids)).to(torch.int32)
 
     def may_attend(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return _may_attend(starts[query], positions[query], starts[key], ends[key], positions[key])
+        return _may_attend(starts[query], positions[query], lowest[query], starts[key], ends[key], positions[key])
 
     if rows.device.type == "cuda":
-        any_BB, all_BB = (torch.from_numpy(table).to(rows.device) for table in touched_blocks(rows))
+        any_BB, all_BB = (torch.from_numpy(table).to(rows.device) for table in touched_blocks(rows, reach))
     else:
         blocks = -(-rows.packed_rows // BLOCK_ROWS)
         any_BB = torch.ones(blocks, blocks, dtype=torch.bool)
@@ -62,19 +103,30 @@ def ancestry_mask(rows: PackedRows) -> BlockMask:
     )
 
 
-def packed_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
-    """Attention over packed rows: query and result [1, H, P, D]; key, value [1, Hkv, P, D] with Hkv dividing H."""
-    if query.device.type == "cuda" and query.shape[2] >= BLOCK_ROWS:
-        out: Tensor = _compiled_flex_attention()(
-            query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-        )
-        return out
+def packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: BlockMask,
+    scale: float,
+    *,
+    softcap: float | None = None,
+    sinks_H: Tensor | None = None,
+) -> Tensor:
+    """Attention over packed rows: query and result [1, H, P, D]; key, value [1, Hkv, P, D] with Hkv dividing H.
+
+    softcap: scores become softcap * tanh(score / softcap). sinks_H: a score a head that takes its part of the softmax
+    and gives nothing (attention sinks).
+    """
+    on_cuda = query.device.type == "cuda" or FLEX_STAND_IN.get() is not None
+    if on_cuda and query.shape[2] >= BLOCK_ROWS:
+        return _flex(query, key, value, mask, scale, softcap, sinks_H)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     pieces = []
     for chunk, queries in enumerate(torch.split(query, _QUERY_ROWS, dim=2)):
-        arguments = (queries, key, value, chunk * _QUERY_ROWS, mask, scale)
+        arguments = (queries, key, value, chunk * _QUERY_ROWS, mask, scale, softcap, sinks_H)
         if torch.is_grad_enabled():
             pieces.append(checkpoint(_explicit_attention, *arguments, use_reentrant=False))
         else:
@@ -82,26 +134,86 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask,
     return torch.cat(pieces, dim=2)
 
 
+def _flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: BlockMask,
+    scale: float,
+    softcap: float | None,
+    sinks_H: Tensor | None,
+) -> Tensor:
+    settings: dict[str, Any] = {
+        "block_mask": mask,
+        "scale": scale,
+        "enable_gqa": query.shape[1] != key.shape[1],
+    }
+    if softcap is not None:
+        settings["score_mod"] = _soft_capped(softcap)
+    kernel = FLEX_STAND_IN.get() or _compiled_flex_attention()
+    if sinks_H is None:
+        plain: Tensor = kernel(query, key, value, **settings)
+        return plain
+    out, auxiliary = kernel(query, key, value, return_aux=AuxRequest(lse=True), **settings)
+    # A sink adds exp(sink) to the softmax's sum, so the rows without it shrink by sum / (sum + exp(sink)).
+    left_HP = torch.sigmoid(auxiliary.lse - sinks_H.float()[None, :, None])
+    shrunk: Tensor = (out * left_HP[..., None]).to(query.dtype)
+    return shrunk
+
+
+def _soft_capped(softcap: float) -> Callable[..., Tensor]:
+    def capped(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return softcap * torch.tanh(score / softcap)
+
+    return capped
+
+
 def _explicit_attention(
-    queries: Tensor, key: Tensor, value: Tensor, first: int, mask: BlockMask, scale: float
+    queries: Tensor,
+    key: Tensor,
+    value: Tensor,
+    first: int,
+    mask: BlockMask,
+    scale: float,
+    softcap: float | None,
+    sinks_H: Tensor | None,
 ) -> Tensor:
     """Attention of the query rows from `first` on, with their part of the mask written out."""
     rows = torch.arange(first, first + queries.shape[2], device=queries.device)
     keys = torch.arange(key.shape[2], device=queries.device)
     nothing = rows.new_zeros(())
     allowed = mask.mask_mod(nothing, nothing, rows[:, None], keys[None, :])
-    return F.scaled_dot_product_attention(queries, key, value, attn_mask=allowed, scale=scale)
+    if softcap is None and sinks_H is None:
+        return F.scaled_dot_product_attention(queries, key, value, attn_mask=allowed, scale=scale)
+    scores = queries @ key.transpose(-2, -1) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(~allowed, float("-inf"))
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    if sinks_H is None:
+        return scores.softmax(dim=-1, dtype=exact).to(value.dtype) @ value
+    sinks = sinks_H.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, sinks], dim=-1).softmax(dim=-1, dtype=exact)[..., :-1]
+    return weights.to(value.dtype) @ value
 
 
 def _may_attend(
-    query_start: Tensor, query_position: Tensor, key_start: Tensor, key_end: Tensor, key_position: Tensor
+    query_start: Tensor,
+    query_position: Tensor,
+    query_lowest: Tensor,
+    key_start: Tensor,
+    key_end: Tensor,
+    key_position: Tensor,
 ) -> Tensor:
-    """Whether the key's segment is the query's or an ancestor of it, and the key lies no later in the request."""
-    return (key_start <= query_start) & (query_start < key_end) & (key_position <= query_position)
+    """Whether the key's segment is the query's or an ancestor of it, and the key's position in the query's reach."""
+    related = (key_start <= query_start) & (query_start < key_end)
+    return related & (key_position <= query_position) & (key_position >= query_lowest)
 
 
-def touched_blocks(rows: PackedRows) -> tuple[Mask, Mask]:
+def touched_blocks(rows: PackedRows, reach: Reach = FULL_REACH) -> tuple[Mask, Mask]:
     """Which blocks of the mask have any allowed pair, and which nothing else: bool [B, B] each, on the host.
+
+    With a reach the first may name a block too many: one that the reach, looked at pair by pair, leaves empty.
 
     Counted, not looked at: a run of rows (of one segment, within one block) may attend to whole intervals of rows, one
     for each ancestor and one for its own segment. So the cost is that of runs and ancestors, not of rows squared.
@@ -124,7 +236,16 @@ def touched_blocks(rows: PackedRows) -> tuple[Mask, Mask]:
         for run in _runs(first, stop):
             counts.add(*run, first, stop)
     total = counts.total()
-    return total > 0, total == BLOCK_ROWS * BLOCK_ROWS
+    touched, full = total > 0, total == BLOCK_ROWS * BLOCK_ROWS
+    if reach == FULL_REACH:
+        return touched, full
+    lowest = reach.lowest_positions(rows.position_ids)
+    edges = np.arange(0, rows.packed_rows, BLOCK_ROWS)
+    first_seen, last_start = np.minimum.reduceat(lowest, edges), np.maximum.reduceat(lowest, edges)
+    first_key, last_key = (extreme.reduceat(rows.position_ids, edges) for extreme in (np.minimum, np.maximum))
+    touched &= last_key[None, :] >= first_seen[:, None]
+    full &= first_key[None, :] >= last_start[:, None]
+    return touched, full
 
 
 class _PairCounts:

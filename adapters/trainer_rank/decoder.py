@@ -19,7 +19,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
 from adapters.trainer_rank.attention import ancestry_mask, packed_attention
-from adapters.trainer_rank.binding import ModelFacts
+from adapters.trainer_rank.packed_model import ModelFacts
 from adapters.trainer_rank.rows import PackedRows
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode
 

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.trainer_rank.binding import PackedModel
-from adapters.trainer_rank.head import full_logits, target_log_probs, top_k_log_probs
+from adapters.trainer_rank.errors import UnsupportedModelError
+from adapters.trainer_rank.head import full_logits, token_numbers, top_k_log_probs
+from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, concatenated, target_entries
+from adapters.trainer_rank.routing import RoutedModel, load_balancing_loss
 from adapters.trainer_rank.rows import PackedRows
 
 
@@ -21,45 +23,92 @@ def packed_forward(
     """Run the decoder once on `rows` and give every request what it asked for, in order.
 
     `rows.request_positions` and `requests` belong together. Flat outputs are split into the requests' own, so that
-    many small requests cost no buffer each.
+    many small requests cost no buffer each. Without rows nothing runs, and every output has no entries.
     """
     assert len(rows.request_positions) == len(requests)
     with torch.set_grad_enabled(grads):
-        hidden_PH = model.packed_hidden_states(rows)
         outputs = [RequestOutputs() for _ in requests]
-        _add_target_log_probs(outputs, model, hidden_PH, rows, requests)
-        _add_top_k(outputs, model, hidden_PH, rows, requests)
+        hidden_PH = _hidden_states(outputs, model, rows, requests)
+        for temperature in sorted({request.temperature for request in requests}):
+            _add_token_numbers(outputs, model, hidden_PH, rows, requests, temperature)
+            _add_top_k(outputs, model, hidden_PH, rows, requests, temperature)
         _add_logits_and_hidden_states(outputs, model, hidden_PH, rows, requests)
     return outputs
 
 
-def _add_target_log_probs(
-    outputs: list[RequestOutputs], model: PackedModel, hidden_PH: Tensor, rows: PackedRows, requests: Sequence[Request]
-) -> None:
-    chosen = [index for index, request in enumerate(requests) if request.targets is not None]
+def _hidden_states(
+    outputs: list[RequestOutputs], model: PackedModel, rows: PackedRows, requests: Sequence[Request]
+) -> Tensor:
+    if not rows.packed_rows:
+        facts = model.model_facts()
+        nothing = torch.zeros(0, facts.hidden, dtype=facts.dtype, device=rows.device)
+        return nothing.requires_grad_(torch.is_grad_enabled())
+    chosen = [index for index, request in enumerate(requests) if request.auxiliary_loss]
     if not chosen:
+        return model.packed_hidden_states(rows)
+    assert isinstance(model, RoutedModel)  # `prepared` refuses the others before anything runs
+    routers = model.router_facts()
+    assert routers is not None
+    hidden_PH, gates = model.packed_routed_states(rows)
+    loss = load_balancing_loss(gates, routers, rows)
+    if hidden_PH.requires_grad and not loss.requires_grad:
+        raise UnsupportedModelError(
+            "reentrant recompute gives the auxiliary loss no gradient: gradient_checkpointing_enable"
+            '(gradient_checkpointing_kwargs={"use_reentrant": False})'
+        )
+    for index in chosen:
+        outputs[index] = replace(outputs[index], auxiliary_loss=loss, auxiliary_rows=rows.packed_rows)
+    return hidden_PH
+
+
+def _add_token_numbers(
+    outputs: list[RequestOutputs],
+    model: PackedModel,
+    hidden_PH: Tensor,
+    rows: PackedRows,
+    requests: Sequence[Request],
+    temperature: float,
+) -> None:
+    at = [index for index, request in enumerate(requests) if request.temperature == temperature]
+    labelled = [index for index in at if requests[index].targets is not None]
+    uncertain = [index for index in at if requests[index].entropy]
+    if not labelled and not uncertain:
         return
-    entries = [target_entries(requests[index], rows.request_positions[index]) for index in chosen]
-    flat_E = target_log_probs(
+    entries = [target_entries(requests[index], rows.request_positions[index]) for index in labelled]
+    entropy_rows = [rows.request_positions[index] for index in uncertain]
+    numbers = token_numbers(
         hidden_PH,
         model.head_logits,
         concatenated([positions for positions, _ in entries]),
         concatenated([targets for _, targets in entries]),
+        entropy_positions=concatenated(entropy_rows) if uncertain else None,
+        temperature=temperature,
     )
-    pieces = torch.split(flat_E, [len(targets) for _, targets in entries])
-    for index, piece in zip(chosen, pieces, strict=True):
+    for index, piece in zip(
+        labelled, torch.split(numbers.log_probs, [len(targets) for _, targets in entries]), strict=True
+    ):
         shaped = piece.reshape(np.shape(requests[index].targets))
         outputs[index] = replace(outputs[index], target_log_probs=shaped)
+    if numbers.entropies is not None:
+        pieces = torch.split(numbers.entropies, [len(positions) for positions in entropy_rows])
+        for index, piece in zip(uncertain, pieces, strict=True):
+            outputs[index] = replace(outputs[index], entropy=piece)
 
 
 def _add_top_k(
-    outputs: list[RequestOutputs], model: PackedModel, hidden_PH: Tensor, rows: PackedRows, requests: Sequence[Request]
+    outputs: list[RequestOutputs],
+    model: PackedModel,
+    hidden_PH: Tensor,
+    rows: PackedRows,
+    requests: Sequence[Request],
+    temperature: float,
 ) -> None:
-    for k in sorted({request.top_k for request in requests if request.top_k is not None}):
-        chosen = [index for index, request in enumerate(requests) if request.top_k == k]
+    at = [index for index, request in enumerate(requests) if request.temperature == temperature]
+    for k in sorted({k for index in at if (k := requests[index].top_k) is not None}):
+        chosen = [index for index in at if requests[index].top_k == k]
         lengths = [len(rows.request_positions[index]) for index in chosen]
         positions = concatenated([rows.request_positions[index] for index in chosen])
-        values, ids = top_k_log_probs(hidden_PH, model.head_logits, positions, k)
+        values, ids = top_k_log_probs(hidden_PH, model.head_logits, positions, k, temperature)
         for index, value, token in zip(chosen, torch.split(values, lengths), torch.split(ids, lengths), strict=True):
             outputs[index] = replace(outputs[index], top_k_log_probs=value, top_k_ids=token)
 
@@ -73,9 +122,10 @@ def _add_logits_and_hidden_states(
             continue
         positions = concatenated([rows.request_positions[index] for index in chosen])
         if name == "logits":
-            flat = full_logits(hidden_PH, model.head_logits, positions)
+            flat = full_logits(hidden_PH, model.head_logits, positions, model.model_facts().vocabulary)
         else:
             flat = hidden_PH[torch.from_numpy(positions).to(hidden_PH.device)]
         lengths = [len(rows.request_positions[index]) for index in chosen]
         for index, piece in zip(chosen, torch.split(flat, lengths), strict=True):
-            outputs[index] = replace(outputs[index], **{name: piece})
+            mine = outputs[index]
+            outputs[index] = replace(mine, logits=piece) if name == "logits" else replace(mine, hidden_states=piece)

@@ -1,11 +1,18 @@
-"""F and C for plain PyTorch decoders: bytes that a wave needs whatever was learned."""
+"""F and C for plain PyTorch decoders: bytes that a wave needs whatever was learned.
+
+A floor that is no lower bound refuses what would run, so each part is there only where it is one: layer inputs where
+they stay on the device until backward and only of layers that have a graph (`identity.ModelIdentity`), the head's
+workspace only where every row goes through the head at once. What cannot be seen shows in a complete reading under the
+floor; the planner then drops the floor of that signature (`pricing.planner.judge`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from adapters.trainer_rank.binding import ModelFacts
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
+from adapters.trainer_rank.packed_model import ModelFacts
 from pricing.kernel.quantities import MIB
 from pricing.planner.plan import WaveShape
 
@@ -19,27 +26,46 @@ FP32_BYTES = 4
 class Floors:
     """The static floors of one model. Neither falls as a wave grows.
 
-    has_head: whether any request wants something of the head (log-probabilities, top-k or logits).
+    has_head: whether every row of every request is projected, all in one pass: one temperature, no label left out.
+    kept_layers: how many layers certainly keep their input on the device until backward (None: all of them).
+    extra_floor_bytes: a further lower bound that the model itself brings, asked with a wave's packed rows: a mixture of
+    experts with padded dispatch may name what its worst routing needs.
     """
 
     facts: ModelFacts
     has_head: bool
     cold_transient_bytes: int = COLD_TRANSIENT_BYTES
+    kept_layers: int | None = None
+    extra_floor_bytes: Callable[[int], int] | None = None
 
     def checkpoint_retained_bytes(self, shape: WaveShape) -> int:
-        """C: the saved input of every layer, [P, hidden] each. Without gradients nothing is saved."""
-        if shape.grad_segments == 0:
-            return 0
-        return shape.packed_rows * self.facts.layers * self.facts.hidden * self.facts.dtype_bytes
+        """C: the saved input of every layer, [rows with gradients, hidden] each."""
+        layers = self.facts.layers if self.kept_layers is None else self.kept_layers
+        return shape.rows_with_gradients * layers * self.facts.hidden * self.facts.dtype_bytes
 
     def floor_bytes(self, shape: WaveShape, cold: bool) -> int:
-        """F: saved layer inputs and one chunk of the head; while cold, the first wave's transient on top."""
-        transient_bytes = self.cold_transient_bytes if cold else 0
-        return self.checkpoint_retained_bytes(shape) + self._head_workspace_bytes(shape) + transient_bytes
+        """F: saved layer inputs and one chunk of the head, or what the model says if that is more.
+
+        While cold, the first wave's transient comes on top.
+        """
+        return sum(size for _, size in self.floor_parts(shape, cold))
+
+    def floor_parts(self, shape: WaveShape, cold: bool) -> tuple[tuple[str, int], ...]:
+        """The parts of F by name, in bytes."""
+        parts = [
+            ("saved layer inputs", self.checkpoint_retained_bytes(shape)),
+            ("one chunk of the head", self._head_workspace_bytes(shape)),
+        ]
+        if self.extra_floor_bytes is not None:
+            beyond = self.extra_floor_bytes(shape.packed_rows) - sum(size for _, size in parts)
+            parts.append(("what the model says beyond these", max(0, beyond)))
+        if cold:
+            parts.append(("transient of a first wave", self.cold_transient_bytes))
+        return tuple(part for part in parts if part[1])
 
     def _head_workspace_bytes(self, shape: WaveShape) -> int:
         """One chunk's logits, and in backward the fp32 buffer that their gradient is made in."""
         if not self.has_head:
             return 0
         bytes_per_logit = self.facts.dtype_bytes + (FP32_BYTES if shape.grad_segments else 0)
-        return min(shape.packed_rows, HEAD_CHUNK_ROWS) * self.facts.vocabulary * bytes_per_logit
+        return min(shape.shared_rows, HEAD_CHUNK_ROWS) * self.facts.vocabulary * bytes_per_logit

@@ -30,7 +30,7 @@ def group_rows(layout: Layout, batch: Batch, device: torch.device) -> list[Group
 def _group(layout: Layout, group: LayoutGroup, batch: Batch, device: torch.device) -> GroupRows:
     here = slice(group.start, group.start + group.padded_rows)
     segments = [index for index, segment in enumerate(layout.segments) if group.start <= segment.start < here.stop]
-    first_segment = segments[0]
+    first_segment = segments[0] if segments else 0  # a group of requests without tokens has none
     members = tuple(
         request
         for request in layout.request_positions

@@ -2,113 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 
-from adapters.torch_memory import (
-    BudgetSampler,
-    Interval,
-    Observation,
-    PeakMeter,
-    Role,
-    meter_for,
-)
-from adapters.torch_memory.counter import allocator_figures, figure
+from adapters.torch_memory import BudgetSampler, PeakMeter, Role, meter_for
 from adapters.torch_memory.trust import environment_facts
-from adapters.trainer_rank.binding import PackedModel, bind_model
-from adapters.trainer_rank.errors import (
-    AdmissionError,
-    AdmittedOutOfMemoryError,
-    UnsupportedModelError,
-    WaveRefusedError,
-)
-from adapters.trainer_rank.execution import packed_forward
-from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES, Floors
+from adapters.trainer_rank.arguments import as_law, as_safety
+from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_model
+from adapters.trainer_rank.errors import UnsupportedModelError
+from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
-from adapters.trainer_rank.layouts import group_rows
-from adapters.trainer_rank.memory import budget_sampler
-from adapters.trainer_rank.profile_store import ProfileStore
-from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes
-from adapters.trainer_rank.wave import MicroBatch, WaveStats
-from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Profile, Safety, Signature, observe, required_bytes
-from pricing.planner.budget import Budget
-from pricing.planner.layout import Layout
-from pricing.planner.plan import Batch, PlanRequest, Setting, Verdict, WavePlan, plan_wave
+from adapters.trainer_rank.identity import ModelIdentity
+from adapters.trainer_rank.packed_work import Item, PackedWork
+from adapters.trainer_rank.request import RequestOutputs
+from adapters.trainer_rank.wave import MicroBatch
+from adapters.wave_loop.batch_result import BatchResult, Waves
+from adapters.wave_loop.call import OnRefusal
+from adapters.wave_loop.loop import WaveLoop
+from adapters.wave_loop.memory import budget_sampler
+from adapters.wave_loop.profile_store import ProfileStore
+from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Safety
+from pricing.planner.plan import WavePlan
 from pricing.planner.quorum import SINGLE_PROCESS, Quorum
-from pricing.planner.split import SplitKey, split_key
-from pricing.records.record import DecisionRecord
-from pricing.records.recorder import Handoff, Recorder
+from pricing.records.recorder import Recorder
 
-ADMISSION_TRIES = 3
-"""How often a wave is planned anew because memory shrank between planning and execution."""
-
-Item = Request | Sequence[Request]
+if TYPE_CHECKING:
+    from adapters.forecast.forecaster import Forecaster
 
 
-@dataclass(slots=True)
-class _Work:
-    """One call's items: the planner's batch and the requests behind it."""
-
-    batch: Batch
-    requests: list[Request]
-
-    @classmethod
-    def of(cls, items: Sequence[Item], model: PackedModel) -> _Work:
-        facts = model.model_facts()
-        grouped = [[item] if isinstance(item, Request) else list(item) for item in items]
-        specs = [[request.spec(facts.vocabulary) for request in item] for item in grouped]
-        batch = Batch(
-            [
-                [
-                    PlanRequest(
-                        tokens=request.token_row(),
-                        spec=spec,
-                        grads=request.grads,
-                        output_bytes=output_bytes(spec, facts),
-                    )
-                    for request, spec in zip(item, item_specs, strict=True)
-                ]
-                for item, item_specs in zip(grouped, specs, strict=True)
-            ]
-        )
-        return cls(batch, [request for item in grouped for request in item])
-
-    @property
-    def wants_head(self) -> bool:
-        return any(
-            request.targets is not None or request.top_k is not None or request.logits for request in self.requests
-        )
-
-    @property
-    def has_grads(self) -> bool:
-        return any(request.grads for request in self.requests)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A wave that runs: its measurement, its record, and how often the device had run out of memory before it."""
-
-    interval: Interval | None
-    ticket: DecisionRecord | None
-    failures_before: int
-
-
-class TrainerRank:
+class TrainerRank(WaveLoop):
     """One rank's trainer: give it a model and requests, get measured, memory-safe waves.
 
     model: a `PackedModel` or a Hugging Face causal decoder (also under peft), on one device, replicated over ranks.
     memory_bytes: use at most this much of the device; on a CPU the size of the device it stands for (needed there).
+    law, safety: a law or its name; a factor of at least 1 that is exact ("11/10", Fraction(11, 10)).
+    check: packed execution is compared with the model's own forward before it is trusted, see `bind_model`.
     profiles: file of what was learned (None: in memory). It is read now and saved after each call.
     topology: names the parallel layout; waves of different topologies teach one another nothing.
     quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
     the same calls; the caller's own collectives (gradient reduction) stay the caller's business.
+    forecast: whether the first wave of a kind is priced by running the model without values (`adapters.forecast`),
+    beside its static floor. forecast_loss: the caller's loss of a wave's outputs, where that needs more than their sum.
+    floors: False where layer inputs do not stay on the device and nothing shows it (an offloading checkpoint of your
+    own); `save_on_cpu`, selective or foreign checkpoints and compiled layers are noticed without it.
     recorder: takes a decision record of every wave. meter, sampler: for tests.
 
     Use one thread. The device's peak counter belongs to this process's meter: nobody else may reset it.
@@ -120,35 +63,44 @@ class TrainerRank:
         *,
         memory_bytes: int | None = None,
         profiles: str | Path | None = None,
-        law: Law = DEFAULT_LAW,
-        safety: Safety = DEFAULT_SAFETY,
+        law: Law | str = DEFAULT_LAW,
+        safety: Safety | Fraction | Decimal | str | float = DEFAULT_SAFETY,
+        check: str = CHECK_AT_BINDING,
         topology: str = "single",
         row_multiple: int = 1,
         quorum: Quorum = SINGLE_PROCESS,
         recorder: Recorder | None = None,
         cold_transient_bytes: int = COLD_TRANSIENT_BYTES,
+        forecast: bool = True,
+        forecast_loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None = None,
+        floors: bool = True,
         device: torch.device | str | None = None,
         meter: PeakMeter | None = None,
         sampler: BudgetSampler | None = None,
     ) -> None:
-        self._model = bind_model(model)
-        self._parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
-        self.device = _device_of(model) if device is None else torch.device(device)
-        self.meter = meter_for(self.device) if meter is None else meter
-        self.sampler = budget_sampler(self.device, self.meter, memory_bytes) if sampler is None else sampler
-        self.law = law
-        self.safety = safety
-        self.recorder = Recorder() if recorder is None else recorder
-        self.profiles = ProfileStore(profiles, self._environment())
+        chosen_law, chosen_safety = as_law(law), as_safety(safety)
+        self._model = bind_model(model, check=check)
+        self._identity = ModelIdentity(model)
+        device = _device_of(model) if device is None else torch.device(device)
+        meter = meter_for(device) if meter is None else meter
+        super().__init__(
+            device=device,
+            meter=meter,
+            sampler=budget_sampler(device, meter, memory_bytes) if sampler is None else sampler,
+            profiles=ProfileStore(profiles, _environment(self._model, self._identity, device)),
+            law=chosen_law,
+            safety=chosen_safety,
+            quorum=quorum,
+            recorder=recorder,
+            parameters=list(model.parameters()) if isinstance(model, nn.Module) else [],
+        )
         self._topology = f"{self._model.model_facts().name}, {topology}"
         self._row_multiple = row_multiple
-        self._quorum = quorum
         self._cold_transient_bytes = cold_transient_bytes
-        self._probed: set[Signature] = set()
-        self._measured_splits: dict[SplitKey, int] = {}
-        self._open_waves: dict[MicroBatch, _Open] = {}
+        self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes) if forecast else None
+        self._floors = floors
 
-    def forward_micro_batches(self, items: Sequence[Item]) -> Iterator[MicroBatch]:
+    def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
         """Plan, admit and run `items` forward as waves, in order; the loop body is each wave's loss and backward.
 
             for wave in rank.forward_micro_batches(items):
@@ -178,261 +130,109 @@ class TrainerRank:
         that is overtaken before the next look is not noticed; (3) memory that libraries take past the allocator is
         covered by the 3 % reserve only.
 
+        A forward that runs out of memory is planned anew and run narrower: the caller notices nothing but a line in the
+        record. In the caller's phase gradients of part of the wave may be there already, which only `train_batch` can
+        take back: here it is an `AdmittedOutOfMemoryError`, learned from, so that no wave as large is planned again.
+
+        on_refusal: "skip" leaves out an item that cannot run and goes on; the iterator's `skipped` names it.
+
         Raises `WaveRefusedError` before anything of the refused item runs, `AdmissionError`, `BudgetSampleError` (a
         sample that fails is an error on every rank), `AdmittedOutOfMemoryError` (in the caller's phase: inside
         `with wave:`). After any of them, and after a break, the rank can be used again.
         """
-        with self._guard():
-            work = _Work.of(items, self._model)
-        start = 0
-        try:
-            while self._quorum.max(len(work.batch) - start) > 0:
-                wave = self._run(work, self._admit(work, start), Role.WAVE)
-                start = wave.items.stop
-                completed = False
-                try:
-                    yield wave
-                    completed = True
-                finally:
-                    self.end_wave(wave, None, completed=completed)
-                    del wave  # our last reference, before the next wave's budget is read
-        finally:
-            self.profiles.save()
+        return self._waves(partial(self._work, items), Role.WAVE, on_refusal)
+
+    def train_batch(
+        self,
+        items: Sequence[Item],
+        loss_fn: Callable[[MicroBatch], torch.Tensor],
+        *,
+        on_refusal: OnRefusal = "raise",
+        parameters: Iterable[torch.nn.Parameter] = (),
+    ) -> BatchResult:
+        """Forward, loss and backward of `items` as waves, whatever runs out of memory on the way.
+
+            result = rank.train_batch(items, lambda wave: my_loss(wave.outputs))
+            optimizer.step()
+
+        When it returns, `.grad` holds what was there before plus each item's gradient exactly once. Where a wave runs
+        out of memory, what it had added is taken back and it is planned anew, narrower; where that cannot be told apart
+        (full gradients that it added to), the whole batch runs again. When it raises, `.grad` is as it was before.
+
+        loss_fn: from a wave to its share of the batch's loss, a scalar; backward is run here. It is called once a try,
+        so side effects of its own (counters, metrics) may be seen for tries that did not count: take figures from the
+        result, which has the waves that counted and their losses. Random numbers: a wave that is run again starts from
+        torch's random state of its first try, so dropout draws the same masks where the width is the same.
+
+        parameters: others beside the model's that backward reaches (a value head). Gradients that are there when it is
+        called are set aside until it returns, so accumulation over several calls holds two sets of gradients;
+        after `zero_grad(set_to_none=True)` it costs nothing. No optimizer may step inside `loss_fn`.
+
+        Raises as `forward_micro_batches` does, and `OutOfMemoryRefusedError` where what failed can be made no narrower.
+        """
+
+        def step(wave: MicroBatch) -> torch.Tensor:
+            loss = loss_fn(wave)
+            loss.backward()
+            return loss
+
+        return self._train(partial(self._work, items), step, on_refusal=on_refusal, parameters=parameters)
 
     def dp_rank_forward(self, items: Sequence[Item]) -> list[RequestOutputs]:
         """Run `items` forward now, in as many waves as the budget asks for; every request's outputs, in caller order.
 
         Outputs of earlier waves stay alive while later ones run, and count against the budget. What is measured ends at
         each forward's return: complete evidence for requests without gradients; with gradients it can only raise later
-        prices, because the caller's backward is not seen. Raises as `forward_micro_batches` does.
+        prices, because the caller's backward is not seen. Raises as `forward_micro_batches` does, and
+        `OutputsRefusedError` before anything runs where the outputs alone can never fit together.
         """
-        with self._guard():
-            work = _Work.of(items, self._model)
         outputs: list[RequestOutputs] = []
-        start = 0
-        try:
-            while self._quorum.max(len(work.batch) - start) > 0:
-                wave = self._run(work, self._admit(work, start), Role.FORWARD)
-                outputs.extend(wave.outputs)
-                start = wave.items.stop
-        finally:
-            self.profiles.save()
+        for wave in self._waves(partial(self._work, items), Role.FORWARD):
+            outputs.extend(wave.outputs)
         return outputs
 
     def plan(self, items: Sequence[Item]) -> WavePlan:
         """What the first wave of `items` would be now, and at which price; nothing runs. Collective like the others."""
-        with self._guard():
-            work = _Work.of(items, self._model)
-            budget = self._budget(work)
-        return self._plan(work, 0, budget)
+        return self._first_plan(partial(self._work, items))
 
-    def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
-        """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once
-        counts.
-
-        Raises `AdmittedOutOfMemoryError` where `error` is an out-of-memory error.
-        """
-        open_wave = self._open_waves.pop(wave, None)
-        if open_wave is None or open_wave.interval is None:
-            return
-        stats = wave.stats
-        wave.release()
-        if isinstance(error, torch.OutOfMemoryError) or self._device_failures() > open_wave.failures_before:
-            open_wave.interval.discard()
-            self.recorder.out_of_memory(open_wave.ticket)
-            if isinstance(error, torch.OutOfMemoryError):
-                raise AdmittedOutOfMemoryError(stats.plan, stats.admission, "caller's phase") from error
-            return
-        stats.closing = open_wave.interval.close(completed=completed)
-        self._learn(stats.plan.signature, stats.closing)
-        self._note_split(stats)
-        self.recorder.observed(open_wave.ticket, stats.closing.reading, note=str(stats.closing.refusal or ""))
-
-    # Planning and admission ------------------------------------------------------------------------------------------
-
-    def _admit(self, work: _Work, start: int) -> WaveStats:
-        """The next wave, planned on a fresh sample and checked against another one right before it runs."""
-        for _ in range(ADMISSION_TRIES):
-            with self._guard():
-                budget = self._budget(work)
-            plan = self._plan(work, start, budget)
-            if not plan.runs:
-                self.recorder.refused(plan, batch=work.batch, budget=budget)
-                raise WaveRefusedError(plan)
-            with self._guard():
-                admission = self.sampler.admit(self._demand_bytes(plan) + self._unmade_gradient_bytes(work))
-            if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
-                return WaveStats(plan=plan, budget=budget, admission=admission)
-        raise AdmissionError(plan, admission, ADMISSION_TRIES)
-
-    def _budget(self, work: _Work) -> Budget:
-        """A fresh sample, with what the gradients will take kept back."""
-        budget = self.sampler.budget()
-        return replace(budget, reserve_bytes=budget.reserve_bytes + self._unmade_gradient_bytes(work))
-
-    def _unmade_gradient_bytes(self, work: _Work) -> int:
-        """Bytes of the parameters' gradients that the next backward has to make.
-
-        They stay until `zero_grad()`, so most waves pay nothing for them and their prices know nothing of them: the
-        first wave after it pays for all.
-        """
-        if not work.has_grads:
-            return 0
-        return sum(value.nbytes for value in self._parameters if value.requires_grad and value.grad is None)
-
-    def _plan(self, work: _Work, start: int, budget: Budget) -> WavePlan:
-        return plan_wave(
-            work.batch,
-            start=start,
-            profiles=self.profiles,
-            available_bytes=budget.available_bytes,
-            setting=partial(self._setting, work),  # made inside, so that its error reaches every rank
-            law=self.law,
-            safety=self.safety,
-            quorum=self._quorum,
-            probed=self._probed,
-            measured_splits=self._measured_splits,
-        )
-
-    def _demand_bytes(self, plan: WavePlan) -> int:
-        """What must be there for this plan to run. A probe runs as a cold start: its learned price is the doubt."""
-        if plan.verdict is Verdict.PROBE and plan.probe is not None:
-            cold_bytes = required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
-            return max(cold_bytes, plan.required_bytes) if plan.headroom_bytes >= 0 else cold_bytes
-        return 0 if plan.verdict is Verdict.EMPTY else plan.required_bytes
-
-    def _guard(self) -> AbstractContextManager[None]:
-        """Around work of this rank alone that the others wait for: what it raises is an error on every rank."""
-        guard: Callable[[], AbstractContextManager[None]] = getattr(self._quorum, "guard", nullcontext)
-        return guard()
-
-    def _setting(self, work: _Work) -> Setting:
-        """Made for each wave: the recompute mode is what the live model says now."""
-        facts = self._model.model_facts()
-        floors = Floors(facts=facts, has_head=work.wants_head, cold_transient_bytes=self._cold_transient_bytes)
-        return Setting(
+    def _work(self, items: Sequence[Item]) -> PackedWork:
+        return PackedWork(
+            items,
+            self._model,
+            device=self.device,
             topology=self._topology,
-            recompute=self._model.recompute_mode(),
+            identity=self._identity,
+            floors=self._floors,
             row_multiple=self._row_multiple,
-            segment_state_bytes=facts.segment_state_bytes,
-            floor_bytes=floors.floor_bytes,
-            checkpoint_retained_bytes=floors.checkpoint_retained_bytes,
+            cold_transient_bytes=self._cold_transient_bytes,
+            meter=self.meter,
+            learn=self.learn,
+            forecaster=self._forecaster,
         )
 
-    # Running ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, work: _Work, stats: WaveStats, role: Role) -> MicroBatch:
-        """Run an admitted wave forward, measured. What it raises reaches the other ranks as `RankFailedError`."""
-        plan = stats.plan
-        if plan.verdict is Verdict.PROBE:
-            self._probed.add(plan.signature)
-        outputs = {request: RequestOutputs() for request in plan.requests}
-        opened = self._open(stats, role)
-        with self._giving_up(opened, stats):
-            with self._guard():
-                if opened.interval is not None:
-                    outputs |= self._forward(work, stats)
-                    opened.ticket = self._ticket(work, stats)  # while the device still works
-                    stats.forward = opened.interval.forward_done([output.tensors() for output in outputs.values()])
-            self._quorum.all_fit(True)  # every rank's forward ran: no caller waits for a rank that failed
-        if stats.forward is not None:
-            self._learn(plan.signature, stats.forward)
-        wave = MicroBatch(
-            self,
-            stats,
-            items=range(plan.start, plan.next_start),
-            indices=plan.requests,
-            requests=[work.requests[request] for request in plan.requests],
-            outputs=list(outputs.values()),
-        )
-        if role is Role.WAVE and opened.interval is not None:
-            self._open_waves[wave] = opened
-        else:
-            self._note_split(stats)
-            self.recorder.observed(opened.ticket, None if stats.forward is None else stats.forward.reading)
-        return wave
+def _forecaster(
+    model: nn.Module | PackedModel,
+    device: torch.device,
+    loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None,
+    transient_bytes: int,
+) -> Forecaster | None:
+    """The forecaster of a module; None for a packed model that is none: what it holds cannot be copied."""
+    from adapters.forecast.forecaster import Forecaster  # imports this package's own modules
 
-    def _open(self, stats: WaveStats, role: Role) -> _Open:
-        """Start the wave's measurement; a wave of no rows has none."""
-        wave = stats.plan.wave
-        failures_before = self._device_failures()
-        interval = self.meter.open(wave, grads=wave.workload.grads, role=role) if wave.packed_rows > 0 else None
-        return _Open(interval, None, failures_before)
+    if not isinstance(model, nn.Module):
+        return None
+    losses = {} if loss is None else {"loss": loss}
+    return Forecaster(model, device, transient_bytes=transient_bytes, **losses)
 
-    @contextmanager
-    def _giving_up(self, opened: _Open, stats: WaveStats) -> Iterator[None]:
-        """End a wave's measurement if its forward raises; an out-of-memory error becomes the typed one."""
-        try:
-            yield
-        except BaseException as error:
-            ticket = opened.ticket if opened.ticket is not None else self._ticket(None, stats)
-            interval = opened.interval if opened.interval is not None and opened.interval.is_open else None
-            if isinstance(error, torch.OutOfMemoryError):
-                if interval is not None:
-                    interval.discard()
-                self.recorder.out_of_memory(ticket)
-                raise AdmittedOutOfMemoryError(stats.plan, stats.admission, "forward") from error
-            if interval is not None:
-                self._learn(stats.plan.signature, interval.close(completed=False))
-            self.recorder.abandoned(ticket)
-            raise
 
-    def _ticket(self, work: _Work | None, stats: WaveStats) -> DecisionRecord | None:
-        """The wave's record so far."""
-        handoff = Handoff(budget=stats.admission.samples[0].budget, required_bytes=stats.admission.required_bytes)
-        batch = None if work is None else work.batch
-        return self.recorder.admitted(stats.plan, batch=batch, budget=stats.budget, handoff=handoff)
-
-    def _forward(self, work: _Work, stats: WaveStats) -> dict[int, RequestOutputs]:
-        """The outputs of one wave by request: in one go, or as its split's sub-forwards, whose graphs live together."""
-        plan = stats.plan
-        if plan.verdict is not Verdict.SPLIT:
-            return self._run_layout(work, plan.layout(work.batch))
-        outputs: dict[int, RequestOutputs] = {}
-        for child, layout in zip(plan.children, plan.child_layouts(work.batch), strict=True):
-            interval = self.meter.open(child.wave, grads=child.wave.workload.grads, role=Role.SPLIT_CHILD)
-            try:
-                part = self._run_layout(work, layout)
-            except BaseException:
-                interval.discard()
-                raise
-            look = interval.forward_done([output.tensors() for output in part.values()])
-            stats.children.append(look)
-            self._learn(plan.signature, look)
-            outputs |= part
-        return outputs
-
-    def _run_layout(self, work: _Work, layout: Layout) -> dict[int, RequestOutputs]:
-        outputs: dict[int, RequestOutputs] = {}
-        for group in group_rows(layout, work.batch, self.device):
-            requests = [work.requests[request] for request in group.requests]
-            results = packed_forward(self._model, group.rows, requests, grads=group.grads)
-            outputs.update(zip(group.requests, results, strict=True))
-        return outputs
-
-    # Learning --------------------------------------------------------------------------------------------------------
-
-    def _learn(self, signature: Signature, look: Observation) -> None:
-        if look.reading is not None:
-            self.profiles.put(signature, observe(self.profiles.get(signature, Profile()), look.reading))
-
-    def _note_split(self, stats: WaveStats) -> None:
-        """An identical split will cost at least what this one was seen to."""
-        observed = stats.observed_bytes
-        if stats.plan.verdict is Verdict.SPLIT and observed is not None:
-            key = split_key(stats.plan.children)
-            self._measured_splits[key] = max(observed, self._measured_splits.get(key, 0))
-
-    def _device_failures(self) -> int:
-        """How often the device ran out of memory so far, also where the caller caught it; 0 where nobody counts."""
-        if self.device.type != "cuda":
-            return 0
-        return figure(allocator_figures(self.device), "num_ooms")
-
-    def _environment(self) -> dict[str, str]:
-        """What a profile depends on beside its signature."""
-        facts = self._model.model_facts()
-        return environment_facts(self.device) | {
+def _environment(model: PackedModel, identity: ModelIdentity, device: torch.device) -> dict[str, str]:
+    """What a profile depends on beside its signature."""
+    facts = model.model_facts()
+    return (
+        identity.facts
+        | environment_facts(device)
+        | {
             "model": facts.name,
             "layers": str(facts.layers),
             "hidden": str(facts.hidden),
@@ -441,6 +241,7 @@ class TrainerRank:
             "segment_state_bytes": str(facts.segment_state_bytes),
             "head_chunk_rows": str(HEAD_CHUNK_ROWS),
         }
+    )
 
 
 def _device_of(model: nn.Module | PackedModel) -> torch.device:

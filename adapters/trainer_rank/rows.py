@@ -127,6 +127,44 @@ def unshared_rows(token_rows: Sequence[Ints], device: torch.device) -> PackedRow
     )
 
 
+def no_rows(device: torch.device, requests: int = 1) -> PackedRows:
+    """A forward of nothing: every request is empty."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return PackedRows(
+        token_ids=nothing,
+        position_ids=nothing,
+        segment_ids=nothing,
+        segment_parents=nothing,
+        request_positions=(nothing,) * requests,
+        device=device,
+    )
+
+
+def tree_rows(
+    segments: Sequence[Ints], parents: Sequence[int], request_segments: Sequence[int], device: torch.device
+) -> PackedRows:
+    """A tree of any depth built by hand: each segment's own tokens and its parent (-1: a root; parents come first).
+
+    request_segments: for each request, the segment it ends with; its rows are those of the way there from the root.
+    """
+    lengths = [len(tokens) for tokens in segments]
+    firsts = np.cumsum([0, *lengths])
+    paths: list[Ints] = []
+    for segment, parent in enumerate(parents):
+        own = np.arange(firsts[segment], firsts[segment + 1])
+        paths.append(own if parent < 0 else np.concatenate([paths[parent], own]))
+    return PackedRows(
+        token_ids=np.concatenate([np.asarray(tokens, dtype=np.int64) for tokens in segments]),
+        position_ids=np.concatenate(
+            [np.arange(len(path) - length, len(path)) for path, length in zip(paths, lengths, strict=True)]
+        ),
+        segment_ids=np.repeat(np.arange(len(segments)), lengths),
+        segment_parents=np.asarray(parents, dtype=np.int64),
+        request_positions=tuple(paths[segment] for segment in request_segments),
+        device=device,
+    )
+
+
 def branched_rows(families: Sequence[tuple[Ints, Sequence[Ints]]], device: torch.device) -> PackedRows:
     """A two-level tree built by hand: each family is a prompt and the branches that continue it (none: a lone request).
 

@@ -1,99 +1,21 @@
-"""A wave as the caller sees it: its requests, its outputs, and what was predicted and observed."""
+"""A packed wave as the caller sees it: its requests and their outputs, beside what was predicted and observed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
 
-from adapters.torch_memory import Admission, Observation
-from adapters.trainer_rank.errors import WaveOverError
 from adapters.trainer_rank.request import Request, RequestOutputs
-
-if TYPE_CHECKING:
-    from pricing.kernel.law import Price
-    from pricing.planner.budget import Budget
-    from pricing.planner.plan import WavePlan
+from adapters.wave_loop.errors import WaveOverError
+from adapters.wave_loop.wave import WaveOwner, WaveStats, WaveTurn
 
 
-@dataclass(slots=True, kw_only=True)
-class WaveStats:
-    """One wave's figures. `forward` is there when the caller gets the wave, `closing` once its turn is over.
-
-    plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against; its
-    reserve includes the parameters' gradients where backward has yet to make them.
-    admission: the check right before execution, with the sample it was made from.
-    """
-
-    plan: WavePlan
-    budget: Budget
-    admission: Admission
-    forward: Observation | None = None
-    closing: Observation | None = None
-    children: list[Observation] = field(default_factory=list)
-
-    @property
-    def price(self) -> Price:
-        return self.plan.price
-
-    @property
-    def binding_term(self) -> str:
-        return str(self.plan.price.binding_term)
-
-    @property
-    def predicted_bytes(self) -> int:
-        """What was held against the budget: the price, or a split's cost."""
-        return self.plan.required_bytes
-
-    @property
-    def observed_bytes(self) -> int | None:
-        """Highest peak above the baseline that was seen so far, None where no look may be believed."""
-        seen = [look.peak_delta_bytes for look in (self.forward, self.closing) if look is not None and look.reading]
-        return max(seen, default=None)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the wave gave complete evidence: only such waves can lower later prices."""
-        looks = [look.reading for look in (self.forward, self.closing) if look is not None]
-        return any(reading is not None and reading.is_complete for reading in looks)
-
-    @property
-    def over_estimate(self) -> float | None:
-        """(predicted - observed) / observed; negative where the wave was under-priced. None where nothing was seen."""
-        observed = self.observed_bytes
-        return None if not observed else (self.predicted_bytes - observed) / observed
-
-
-class WaveOwner(Protocol):
-    """Who ends a wave."""
-
-    def end_wave(self, wave: MicroBatch, error: BaseException | None, *, completed: bool) -> None:
-        """End it once; later calls do nothing."""
-
-
-class MicroBatch:
-    """One wave in the caller's hands, until the loop goes on.
-
-    indices: the flat indices of its requests over all items of the call, in caller order. items: the item numbers.
-    Entering it as a context (`with wave:`) is optional. It turns an out-of-memory error of the caller's phase into
-    `AdmittedOutOfMemoryError`, and ends the wave's measurement at the end of the block, or at once where it raises.
-    """
+class MicroBatch(WaveTurn):
+    """One wave of requests in the caller's hands, until the loop goes on. See `WaveTurn`."""
 
     def __init__(
-        self,
-        owner: WaveOwner,
-        stats: WaveStats,
-        *,
-        items: range,
-        indices: range,
-        requests: Sequence[Request],
-        outputs: Sequence[RequestOutputs],
+        self, owner: WaveOwner, stats: WaveStats, *, requests: Sequence[Request], outputs: Sequence[RequestOutputs]
     ) -> None:
-        self._owner = owner
-        self.stats = stats
-        self.items = items
-        self.indices = indices
+        super().__init__(owner, stats)
         self.requests = tuple(requests)
         self._outputs: tuple[RequestOutputs, ...] | None = tuple(outputs)
 
@@ -111,11 +33,3 @@ class MicroBatch:
     def release(self) -> None:
         """Let go of the outputs."""
         self._outputs = None
-
-    def __enter__(self) -> MicroBatch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._owner.end_wave(self, error, completed=error is None)

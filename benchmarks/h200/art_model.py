@@ -110,7 +110,8 @@ class _NamesOnly(ModuleType):
 
 
 def _stand_in_for_adapters() -> ModuleType:
-    module: Any = ModuleType("art.megatron.lora")
+    made = ModuleType("art.megatron.lora")
+    module: Any = made  # attributes are set that no module type has
 
     @contextlib.contextmanager
     def no_adapter(slot: object) -> Iterator[None]:
@@ -121,14 +122,15 @@ def _stand_in_for_adapters() -> ModuleType:
     module.LoRASlotRef = dataclass(frozen=True)(
         type("LoRASlotRef", (), {"__annotations__": {"kind": str, "name": "str | None"}})
     )
-    return module
+    return made
 
 
 def _stand_in_for_training() -> ModuleType:
-    module: Any = ModuleType("art.megatron.train")
+    made = ModuleType("art.megatron.train")
+    module: Any = made
     module._infer_parallel_topology = lambda model: SimpleNamespace(dp=1, tp=1, cp=1, pp=1, sp=False)
     module._placeholder_attention_mask = lambda device: torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device)
-    return module
+    return made
 
 
 def start_single_process() -> None:
@@ -137,7 +139,7 @@ def start_single_process() -> None:
 
     if dist.is_initialized():
         return
-    store = dist.FileStore(os.path.join(tempfile.mkdtemp(), "store"), 1)
+    store = dist.FileStore(os.path.join(tempfile.mkdtemp(), "store"), 1)  # type: ignore[attr-defined]
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", store=store, rank=0, world_size=1)
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
     if torch.cuda.is_available():

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.h200.families import FAMILIES, build
 from benchmarks.h200.waves import Lines, WaveRunner, common_arguments, controlled, prepared, shuffled_repeats
-from pricing import Profile, Reading, Wave, Workload, observe, required_bytes
+from pricing import Profile, Reading, Wave, Workload, allocated_bytes, observe
 from pricing.kernel.laws import LAWS
 from pricing.kernel.quantities import GIB
 
@@ -90,7 +90,7 @@ def _first_price(law: str, seen: dict[str, Any], asked: dict[str, Any]) -> int:
         segment_state_bytes=asked["segment_state_bytes"],
         workload=Workload.training(shortest_rows=asked["shortest_request"]),
     )
-    return required_bytes(wave, profile, LAWS[law])
+    return allocated_bytes(wave, profile, LAWS[law])
 
 
 if __name__ == "__main__":

@@ -147,11 +147,12 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, config: DecoderConfig, experts: Experts) -> None:
         super().__init__()
         self.experts = experts
-        shape = {"dtype": config.dtype}
         trains = config.lora_rank == 0
         self.router = Projection(config.hidden, experts.count, config)
-        self.gate_up = nn.Parameter(torch.empty(experts.count, 2 * experts.width, config.hidden, **shape), trains)
-        self.down = nn.Parameter(torch.empty(experts.count, config.hidden, experts.width, **shape), trains)
+        self.gate_up = nn.Parameter(
+            torch.empty(experts.count, 2 * experts.width, config.hidden, dtype=config.dtype), trains
+        )
+        self.down = nn.Parameter(torch.empty(experts.count, config.hidden, experts.width, dtype=config.dtype), trains)
         nn.init.normal_(self.gate_up, std=0.02)
         nn.init.normal_(self.down, std=0.02)
         self.shared = GatedFeedForward(config, experts.shared_width) if experts.shared_width else None
@@ -205,7 +206,10 @@ class GatedDeltaNet(nn.Module):
         plan: ChunkPlan | None = inputs.shared.get("chunks")
         if plan is None:
             plan = inputs.shared["chunks"] = ChunkPlan.of(inputs.rows, geometry.conv_kernel)
-        mixed = F.silu(TreeConvolution.apply(self.mixed(hidden_PH), self.kernel, plan.history_KP))
+        convolved: Tensor = TreeConvolution.apply(  # type: ignore[no-untyped-call]
+            self.mixed(hidden_PH), self.kernel, plan.history_KP
+        )
+        mixed = F.silu(convolved)
         query, key, value = mixed.split(self.widths, dim=-1)
         repeat = geometry.value_heads // geometry.key_heads
         query = _unit(query.unflatten(-1, (-1, geometry.key_dim))).repeat_interleave(repeat, dim=1)
@@ -214,7 +218,8 @@ class GatedDeltaNet(nn.Module):
         log_decay, strength = self.rates(hidden_PH)[plan.order].float().chunk(2, dim=-1)
         out = delta_rule(query, key, value, -F.softplus(log_decay), strength.sigmoid(), plan)
         out = self.norm(out[plan.back].to(hidden_PH.dtype)).flatten(1)
-        return self.out(out * F.silu(self.output_gate(hidden_PH)))
+        gated: Tensor = self.out(out * F.silu(self.output_gate(hidden_PH)))
+        return gated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +349,7 @@ def delta_rule(
     decayed_query, decayed_key, solved_value, solved_key, scores, total = (
         torch.cat(column) if len(column) > 1 else column[0] for column in zip(*parts, strict=True)
     )
-    out: Tensor = _TreeScan.apply(decayed_query, decayed_key, solved_value, solved_key, scores, total, plan)
+    out: Tensor = _TreeScan.apply(decayed_query, decayed_key, solved_value, solved_key, scores, total, plan)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -357,7 +362,8 @@ def _within_chunks(
     """
 
     def chunked(rows: Tensor) -> Tensor:
-        return rows.unflatten(0, (-1, length)).transpose(1, 2)  # [n, h, c, ...]
+        by_chunk: Tensor = rows.unflatten(0, (-1, length)).transpose(1, 2)  # [n, h, c, ...]
+        return by_chunk
 
     def flat(chunks: Tensor) -> Tensor:
         return chunks.transpose(1, 2).flatten(0, 1)

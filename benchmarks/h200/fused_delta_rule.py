@@ -41,7 +41,8 @@ def levels_of(rows: PackedRows) -> tuple[tuple[Level, ...], Tensor]:
     depths: list[int] = []
     for _, _, parent in spans:
         depths.append(0 if parent < 0 else depths[parent] + 1)
-    levels, place = [], {}
+    levels: list[Level] = []
+    place: dict[int, int] = {}
     taken: list[np.ndarray] = []
     for depth in range(max(depths) + 1):
         members = [index for index, own in enumerate(depths) if own == depth]
@@ -68,7 +69,10 @@ class FusedGatedDeltaNet(GatedDeltaNet):
             inputs.shared["levels"] = levels_of(inputs.rows)
             inputs.shared["history"] = ChunkPlan.history_of(inputs.rows, geometry.conv_kernel)
         levels, back = inputs.shared["levels"]
-        mixed = F.silu(TreeConvolution.apply(self.mixed(hidden_PH), self.kernel, inputs.shared["history"]))
+        convolved: Tensor = TreeConvolution.apply(  # type: ignore[no-untyped-call]
+            self.mixed(hidden_PH), self.kernel, inputs.shared["history"]
+        )
+        mixed = F.silu(convolved)
         log_decay, strength = self.rates(hidden_PH).float().chunk(2, dim=-1)
         log_decay, strength = -F.softplus(log_decay), strength.sigmoid()
         outs: list[Tensor] = []
@@ -88,4 +92,6 @@ class FusedGatedDeltaNet(GatedDeltaNet):
             )
             outs.append(out[0])
         out_P = torch.cat(outs)[back]
-        return self.out(self.norm(out_P.to(hidden_PH.dtype)).flatten(1) * F.silu(self.output_gate(hidden_PH)))
+        gated: Tensor = self.norm(out_P.to(hidden_PH.dtype)).flatten(1) * F.silu(self.output_gate(hidden_PH))
+        out_PH: Tensor = self.out(gated)
+        return out_PH

@@ -404,7 +404,7 @@ def summary_of(ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _spawn(worker: Callable[..., None], size: int, arguments: tuple[Any, ...]) -> None:
-    spawn(worker, args=(size, _free_port(), *arguments), nprocs=size, join=True)  # type: ignore[no-untyped-call]
+    spawn(worker, args=(size, _free_port(), *arguments), nprocs=size, join=True)
 
 
 def _free_port() -> int:

@@ -7,9 +7,13 @@ a price that is too high in small waves. A queue of groups (a prompt and its rol
 group) is kept longer than any wave can take, so that the budget alone ends each wave. Lines are flushed one by one,
 profiles are saved, and a second call goes on where the first ended (same --out).
 
-Reported at the end: waves, out-of-memory errors, refusals, rows a wave, mean use of the cap (baseline and peak over
-cap), and the share of an oracle: rows of each wave that had more items to take, over the rows that would just have
-fitted the same budget by an affine fit of this run's own peaks that covers all of them.
+Families are those of `benchmarks.h200.families`, with few narrow layers so that waves are quick, and `hf_moe`: a
+Hugging Face Qwen3-MoE decoder under full fine-tuning with AdamW (gradients, states made at the first step). Expandable
+segments are torch's own setting: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
+
+Reported at the end: waves, out-of-memory errors, refusals, rows a wave, mean use of the cap (allocated and reserved),
+and the share of an oracle: rows of each wave that had more items to take, over the rows that would just have fitted
+the same budget by an affine fit of this run's own peaks that covers all of them.
 """
 
 from __future__ import annotations
@@ -20,16 +24,20 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from adapters.trainer_rank import MicroBatch, Request, TrainerRank, WaveRefusedError
 from benchmarks.h200.families import FAMILIES, Family, build
 from benchmarks.h200.waves import Lines, common_arguments, policy_gradient, prepared
 from pricing import LAWS, Safety
 from pricing.kernel.quantities import GIB
+
+HUGGING_FACE = "hf_moe"
 
 QUEUE = 320
 """Groups in a full queue: several waves at 8 GiB."""
@@ -46,15 +54,18 @@ def main() -> None:
     parser.add_argument("--waves", type=int, default=300)
     parser.add_argument("--law", default="warm", choices=[*LAWS])
     parser.add_argument("--safety", default="11/10")
-    parser.add_argument("--family", default="dense", choices=[*FAMILIES])
+    parser.add_argument("--family", default="dense", choices=[*FAMILIES, HUGGING_FACE])
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=1024)
     arguments = parser.parse_args()
     lines = Lines(arguments.out, arguments.seconds)
     device = prepared(arguments)
     cap_bytes = int(arguments.gib * GIB)
     if device.type == "cuda":
         total_bytes = torch.cuda.get_device_properties(device).total_memory
+        cap_bytes = min(cap_bytes, total_bytes)
         torch.cuda.set_per_process_memory_fraction(cap_bytes / total_bytes, device)
-    model = build(arguments.family, device, small=arguments.small, change=_medium)
+    model = model_of(arguments, device)
     optimizer = torch.optim.AdamW([value for value in model.parameters() if value.requires_grad], lr=1e-5)
     rank = TrainerRank(
         model,
@@ -63,6 +74,7 @@ def main() -> None:
         law=LAWS[arguments.law],
         safety=Safety.parse(arguments.safety),
         cold_transient_bytes=0 if arguments.small else 64 << 20,
+        forecast=False,
     )
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
     soak = Soak(rank, optimizer, arguments, first_group=max((line["next_group"] for line in done), default=0))
@@ -73,6 +85,38 @@ def main() -> None:
         if waves >= arguments.waves or lines.is_over:
             break
     report([json.loads(line) for line in arguments.out.read_text().splitlines()], cap_bytes)
+
+
+def model_of(arguments: Namespace, device: torch.device) -> nn.Module:
+    if arguments.family == HUGGING_FACE:
+        return hugging_face_moe(device, arguments)
+    return build(arguments.family, device, small=arguments.small, change=partial(_medium, arguments))
+
+
+def hugging_face_moe(device: torch.device, arguments: Namespace) -> nn.Module:
+    """Qwen3-MoE from its configuration, random weights, every parameter trained, one-layer recompute."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    small = arguments.small
+    config = Qwen3MoeConfig(
+        vocab_size=211 if small else 16_000,
+        hidden_size=32 if small else arguments.hidden,
+        intermediate_size=48 if small else 3 * arguments.hidden,
+        moe_intermediate_size=16 if small else 512,
+        num_experts=4 if small else 32,
+        num_experts_per_tok=2 if small else 4,
+        num_hidden_layers=2 if small else arguments.layers,
+        num_attention_heads=4 if small else arguments.hidden // 128,
+        num_key_value_heads=2 if small else max(1, arguments.hidden // 256),
+        head_dim=8 if small else 128,  # type: ignore[call-arg]
+        max_position_embeddings=1 << 17,
+    )
+    with device:
+        model: nn.Module = Qwen3MoeForCausalLM(config).to(
+            torch.float32 if small else torch.bfloat16  # type: ignore[arg-type]
+        )
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
+    return model.train()
 
 
 class Soak:
@@ -154,9 +198,23 @@ def wave_line(wave: MicroBatch, items_left: int, seconds: float) -> dict[str, An
         "available_bytes": stats.plan.available_bytes,
         "baseline_bytes": stats.forward.baseline_bytes,
         "released_cache": stats.admission.released_cache,
+        "quantity": str(stats.plan.price.quantity),
+        "footprint_bytes": None if stats.closing is None else stats.closing.footprint_bytes,
         "complete": stats.is_complete,
         "items_left": items_left,
         "seconds": round(seconds, 3),
+    } | allocator_facts()
+
+
+def allocator_facts() -> dict[str, int]:
+    """The caching allocator's figures of the wave that just ended (its meter reset the peaks at its start)."""
+    if not torch.cuda.is_available():
+        return {}
+    stats = torch.cuda.memory_stats()
+    return {
+        "reserved_peak_bytes": stats["reserved_bytes.all.peak"],
+        "allocator_retries": stats["num_alloc_retries"],
+        "device_failures": stats["num_ooms"],
     }
 
 
@@ -211,10 +269,19 @@ def _verdicts(waves: list[dict[str, Any]], verdict: str) -> int:
     return sum(wave["verdict"] == verdict for wave in waves)
 
 
-def _medium(family: Family) -> Family:
+def _medium(arguments: Namespace, family: Family) -> Family:
     """A model that leaves most of an 8 GiB cap to waves, and is quick."""
-    sizes = dict(vocabulary=16_000, hidden=1024, layers=4, heads=8, kv_heads=4, feed_forward=3072)  # noqa: C408
-    return replace(family, config=replace(family.config, **sizes))
+    hidden = arguments.hidden
+    config = replace(
+        family.config,
+        vocabulary=16_000,
+        hidden=hidden,
+        layers=arguments.layers,
+        heads=hidden // 128,
+        kv_heads=max(1, hidden // 256),
+        feed_forward=3 * hidden,
+    )
+    return replace(family, config=config)
 
 
 if __name__ == "__main__":

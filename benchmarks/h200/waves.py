@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -141,14 +141,23 @@ class WaveRunner:
     ) -> None:
         self.counter.release(self)
 
-    def run(self, shape: WaveShape, caller: Caller = policy_gradient, *, release_cache: bool = False) -> dict[str, Any]:
+    def run(
+        self,
+        shape: WaveShape,
+        caller: Caller = policy_gradient,
+        *,
+        release_cache: bool = False,
+        asked: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """One wave, forward to backward; its trace line. The adapters' gradients are dropped afterwards.
+
+        asked: what every request asks for beside its labels.
 
         `release_cache` gives the allocator's idle segments back first, so that the reserved peak is this wave's own.
         """
         rows = shape.rows(self.model.config.vocabulary, self.generator, self.device)
         requests = [
-            Request(tokens=rows.token_ids[own], targets=np.roll(rows.token_ids[own], -1))
+            Request(tokens=rows.token_ids[own], targets=np.roll(rows.token_ids[own], -1), **(asked or {}))
             for own in rows.request_positions
         ]
         facts = self.model.model_facts()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import io
+import os
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -11,6 +16,7 @@ import click
 
 from pricing.cli import VERBS, Verb
 from pricing.kernel.errors import PricingError
+from pricing.text import visible
 
 EXTRA_OF: Final = {
     "numpy": "fast",
@@ -29,6 +35,19 @@ class BadInput(click.ClickException):
     """What the user gave cannot be used: one line on stderr, exit code 2."""
 
     exit_code = 2
+
+
+class Mistake(click.ClickException):
+    """Something that no input should cause: ours to mend. One line, and an exit code that no check uses."""
+
+    exit_code = 3
+
+    @classmethod
+    def of(cls, error: Exception) -> Mistake:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        told = visible(f"{type(error).__name__}: {str(error)[:300]}{where}")
+        return cls(f"a mistake in packed-pricing, not in your input: {told}. Please report it with the command.")
 
 
 class Verbs(click.Group):
@@ -67,7 +86,7 @@ def _told(act: Callable[[], _T]) -> _T:
     try:
         return act()
     except PricingError as error:
-        raise BadInput(str(error)) from error
+        raise BadInput(visible(str(error))) from error
     except ModuleNotFoundError as error:
         extra = EXTRA_OF.get((error.name or "").split(".")[0])
         if extra is None:
@@ -75,15 +94,27 @@ def _told(act: Callable[[], _T]) -> _T:
         raise BadInput(f"this needs {error.name}: pip install 'packed-pricing[{extra}]'") from error
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise
-        named = "" if error.filename is None else f"{error.filename}: "
-        raise BadInput(f"{named}{error.strerror or error}") from error
+            _stop_speaking()
+            raise click.exceptions.Exit(0) from error  # such as `| head`: the reader has what it wanted
+        named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        raise BadInput(visible(f"{named}{error.strerror or error}")) from error
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        raise Mistake.of(error) from error
+
+
+def _stop_speaking() -> None:
+    """Let the rest of the output go nowhere, so that the flush at the end finds no closed pipe."""
+    with contextlib.suppress(OSError, ValueError):  # no real stream: there is nothing to flush to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.command(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 a check failed, 2 bad input or use. Figures are bytes above a wave's baseline.",
+    epilog="Exit codes: 0 done, 1 a check failed or an item is refused, 2 bad input or use, 3 a mistake of ours. "
+    "Figures are bytes above a wave's baseline.",
 )
 @click.version_option(package_name="packed-pricing")
 def pricing() -> None:
@@ -97,6 +128,9 @@ def pricing() -> None:
 
 def run() -> int:
     """Run the command line of this process; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no such character shows its number
     try:
         pricing.main(prog_name="pricing")
     except SystemExit as stop:

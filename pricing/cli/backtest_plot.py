@@ -15,6 +15,7 @@ from pricing.cli.output import percent_text, require_picture_ending
 from pricing.evidence.backtest import Backtest, ReplayedWave
 from pricing.kernel.errors import PricingError
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import Quantity
 from pricing.kernel.quantities import GIB
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _draw_panel(panel: Axes, law: str, results: Sequence[Backtest], across: Limi
             marker=MARKERS[at % len(MARKERS)],
             color=COLOURS[at % len(COLOURS)],
             linewidths=0,
-            label=names[result.trace],
+            label=names[result.trace] + (", footprint" if result.quantity is Quantity.FOOTPRINT else ""),
             zorder=3,
         )
         under = [wave for wave in waves if wave.is_under]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
 from pricing.cli.price import priced_verb
 from pricing.formats.profile_file import profile_to_json
-from pricing.kernel.law import Price
 from pricing.kernel.laws import find_law
+from pricing.kernel.price import COLD_FOOTPRINT, Price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES
 from pricing.kernel.wave import Wave
@@ -40,7 +40,8 @@ def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     spoken.print(f"[bold]{gib_text(priced.required_bytes)}[/] required ({priced.required_bytes:,} bytes)")
     spoken.print(_parts_table(wave, priced))
     spoken.print(f"Law {priced.law}: {find_law(priced.law).summary}.")
-    spoken.print(f"Decided by: {priced.binding_term}.", markup=False)
+    spoken.print(f"Decided by: {priced.quantity}, {priced.binding_term}.", markup=False)
+    spoken.print(_quantities_text(priced))
     spoken.print(_eligibility_text(priced))
     spoken.print(_profile_text(profile))
 
@@ -73,9 +74,24 @@ def _parts_table(wave: Wave, priced: Price) -> Table:
         )
     row("floor", priced.floor_bytes, "at least this much compute")
     row("compute", priced.compute_bytes, "max(floor, least model + charges)")
-    row("required", priced.required_bytes, f"ceil({priced.safety} x (outputs + compute))")
+    row("required", priced.required_bytes, _required_text(priced))
     row("retained after forward", priced.retained_bytes)
     return table
+
+
+def _required_text(priced: Price) -> str:
+    priced_by_own = f"ceil({priced.safety} x (outputs + compute))"
+    return priced_by_own if priced.deciding.learned else f"ceil({COLD_FOOTPRINT} x {priced_by_own})"
+
+
+def _quantities_text(priced: Price) -> str:
+    """Both prices in a sentence: what the wave allocates, and what the allocator takes of the device for it."""
+    allocated, footprint = priced.allocated, priced.footprint
+    how = "by the footprints seen" if footprint.learned else f"{COLD_FOOTPRINT} of that, as no footprint was read yet"
+    return (
+        f"Allocated: {gib_text(allocated.required_bytes)} ({allocated.binding_term}). "
+        f"Footprint: {gib_text(footprint.required_bytes)} ({footprint.binding_term}), {how}."
+    )
 
 
 def _charge_text(charge_bytes: int, each_bytes: int, count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pricing.cli.options import json_option
-from pricing.cli.output import emit_json
+from pricing.cli.output import emit_json, say
 from pricing.evidence.trace import read_readings
 from pricing.formats.profile_file import ProfileFile, load_profiles, profile_to_json, save_profiles
 from pricing.kernel.profile import Profile, observe
@@ -47,9 +47,9 @@ def command(readings: tuple[str, ...], output: str, onto: str | None, as_json: b
         return
     left_out = f" ({ignored:,} more of no rows: they teach nothing)" if ignored else ""
     learned = f"{_counted(count - ignored, 'reading')} learned{left_out}"
-    click.echo(f"{output}: {learned}, {_counted(len(profiles), 'profile')}")
+    say(f"{output}: {learned}, {_counted(len(profiles), 'profile')}")
     for signature, profile in profiles.items():
-        click.echo(_line(signature, profile))
+        say(_line(signature, profile))
 
 
 def _counted(count: int, name: str) -> str:

@@ -16,8 +16,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[int]
+    _PercentType = click.ParamType[Fraction]
 else:  # click before 8.4 has no type parameter
-    _ParamType = click.ParamType
+    _ParamType = _PercentType = click.ParamType
 
 _UNIT_BYTES: Final = {
     "": 1,
@@ -41,7 +42,7 @@ class Count(_ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        if not re.fullmatch(r"\d{1,3}(_?\d){0,24}", value) or (count := int(value)) > MAX_QUANTITY:
+        if not re.fullmatch(r"\d{1,3}(_?\d){0,24}", value, re.ASCII) or (count := int(value)) > MAX_QUANTITY:
             self.fail(f"{value[:80]!r} is not an integer from 0 to 2**63 - 1", param, ctx)
         return count
 
@@ -57,7 +58,7 @@ class Bytes(_ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        written = re.fullmatch(r"\s*(\d{1,19}(?:\.\d{1,18})?)\s*([a-zA-Z]{0,3})\s*", value)
+        written = re.fullmatch(r"\s*(\d{1,19}(?:\.\d{1,18})?)\s*([a-zA-Z]{0,3})\s*", value, re.ASCII)
         unit = None if written is None else _UNIT_BYTES.get(written[2].upper())
         if written is None or unit is None:
             self.fail(f'{value[:80]!r} is not an amount of memory such as "4096", "512MiB" or "60GiB"', param, ctx)
@@ -69,7 +70,21 @@ class Bytes(_ParamType):
         return amount
 
 
+class Percent(_PercentType):
+    """A share in percent, at least 0, read exactly: "0.1", "5", "1e-3"."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        if isinstance(value, Fraction):
+            return value
+        if not re.fullmatch(r"\d{1,19}(\.\d{0,18})?([eE][+-]?\d{1,2})?", value, re.ASCII):
+            self.fail(f'{value[:80]!r} is not a share in percent such as "0.1"', param, ctx)
+        return Fraction(value)
+
+
 COUNT: Final = Count()
+PERCENT: Final = Percent()
 BYTES: Final = Bytes(rounds_up=True)
 """What something needs: a fraction of a byte counts as a byte."""
 BUDGET_BYTES: Final = Bytes(rounds_up=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -19,13 +20,14 @@ from pricing.cli.options import (
     safety_option,
     signature_option,
 )
-from pricing.cli.output import console, emit_json, price_parts_to_json, price_to_json
+from pricing.cli.output import WIDE_COLUMNS, console, emit_json, price_parts_to_json, price_to_json, say
+from pricing.cli.wave_input import GRANULARITIES
 from pricing.formats.profile_file import load_profiles
 from pricing.kernel.law import Law
-from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
-from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode, Signature
+from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode
 from pricing.planner.batch import Batch
+from pricing.planner.judge import Profiles
 from pricing.planner.plan import BatchPlan, Verdict, WavePlan, WidthTried, plan_batch
 from pricing.planner.setting import Setting
 from pricing.planner.split import RungTried
@@ -35,8 +37,15 @@ from pricing.text import gib_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+MOST_LAYER_DIGITS: Final = 9
+"""No model has a billion layers; Python itself refuses to read thousands of digits."""
+
 LONG_INPUT_ITEMS: Final = 2_000
 """From here on a terminal is shown how far reading and planning are."""
+
+TOLD_REFUSALS: Final = 3
+"""So many refusals are told in full, and so many in a row keep a line each; the rest is summed up."""
+NARROW_LEAVES_OUT: Final = frozenset({"packed rows", "logical rows", "headroom"})
 
 RUN_STYLES: Final = {
     Verdict.RUN: "",
@@ -51,7 +60,7 @@ RUN_STYLES: Final = {
     "plan",
     help="Plan the waves that REQUESTS would run as within a budget, by a profile that stays as it is.\n\n"
     "Trust growth counts the planned waves as seen. Without a profile only the first wave can be planned: what "
-    "follows depends on what that wave teaches.\n\nExample:\n\n"
+    "follows depends on what that wave teaches.\n\nExit code: 1 where an item is refused, else 0.\n\nExample:\n\n"
     "\b\n    pricing plan requests.jsonl --profile profile.json --budget 60GiB --plot plan.png\n" + ITEMS_HELP,
 )
 @click.argument("requests_path", metavar="REQUESTS")
@@ -93,6 +102,7 @@ def command(
         row_multiple=row_multiple,
         segment_state_bytes=segment_state_bytes,
         floor_bytes=lambda _shape, _cold: floor_bytes,
+        floor_is_certain=True,
     )
     with _Progress("reading") as reading:
         batch = Batch(read_items(requests_path, default_tokens(), reading.reached))
@@ -115,39 +125,32 @@ def command(
         draw(plan, budget_bytes, plot)
     if as_json:
         emit_json(plan_to_json(plan, batch, budget_bytes, law, safety, order))
-        return
+        _exit_by(plan)
     _print_plan(console(), plan, batch, budget_bytes, law, safety, cold=profile_path is None)
     if plot is not None:
-        click.echo(f"Picture: {plot}")
+        say(f"Picture: {plot}")
+    _exit_by(plan)
+
+
+def _exit_by(plan: BatchPlan) -> NoReturn:
+    """A script must not take a plan that leaves items out for one that runs them all."""
+    raise click.exceptions.Exit(1 if plan.refused else 0)
 
 
 def parse_recompute(text: str) -> RecomputeMode:
     """ "granularity/method/layers", as `RecomputeMode` prints itself. Raises `click.UsageError`."""
     granularity, *rest = text.split("/")
     layers = rest[1] if len(rest) > 1 else None
-    if not granularity or len(rest) > 2 or (layers is not None and not layers.isdecimal()):
-        raise click.UsageError(f'--recompute: {text!r} is not a mode such as "{ONE_LAYER_FULL}", "selective" or "none"')
+    readable = layers is None or (layers.isascii() and layers.isdecimal() and len(layers) <= MOST_LAYER_DIGITS)
+    if granularity not in GRANULARITIES or len(rest) > 2 or not readable:
+        raise click.UsageError(
+            f'--recompute: {text[:60]!r} is not a mode such as "{ONE_LAYER_FULL}", "selective" or "none"'
+        )
     method = rest[0] if rest else None
     return RecomputeMode(granularity=granularity, method=method, num_layers=None if layers is None else int(layers))
 
 
-class _SameProfile(Mapping[Signature, Profile]):
-    """One profile for every memory signature: what a file with a single profile, or a choice among several, means."""
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-
-    def __getitem__(self, signature: Signature) -> Profile:
-        return self._profile
-
-    def __iter__(self) -> Iterator[Signature]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-def _read_profiles(path: str | None, signature: str | None) -> tuple[Mapping[Signature, Profile], str]:
+def _read_profiles(path: str | None, signature: str | None) -> tuple[Profiles, str]:
     """The profiles to plan by, and the topology that their signatures name ("" if none or several)."""
     if path is None:
         if signature is not None:
@@ -155,7 +158,8 @@ def _read_profiles(path: str | None, signature: str | None) -> tuple[Mapping[Sig
         return {}, ""
     contents = load_profiles(path)
     if signature is not None or len(contents.profiles) == 1:
-        return _SameProfile(contents.select(signature)), ""
+        chosen = contents.select(signature)
+        return (lambda asked: chosen), ""
     named = {known: profile for known, profile in contents.profiles.items() if known is not None}
     topologies = {known.topology for known in named}
     return named, topologies.pop() if len(topologies) == 1 else ""
@@ -201,30 +205,51 @@ def _print_plan(
     from rich.table import Table
 
     ran = sum(wave.runs for wave in plan.waves)
-    title = f"{_count(ran, 'wave')} for {_count(len(batch), 'item')}, budget {gib_text(budget_bytes)}"
+    refused = f", {_count(len(plan.refused), 'item')} refused" if plan.refused else ""
+    title = f"{_count(ran, 'wave')}{refused}, of {_count(len(batch), 'item')}, budget {gib_text(budget_bytes)}"
     table = Table(title=f"{title}, law {law.name}, safety {safety}", title_justify="left")
-    for heading in ("wave", "items", "width", "packed rows", "logical rows", "sharing", "price", "headroom"):
+    narrow = spoken.width < WIDE_COLUMNS
+    headings = ("wave", "items", "width", "packed rows", "logical rows", "sharing", "price", "headroom")
+    shown = [not (narrow and heading in NARROW_LEAVES_OUT) for heading in headings]
+    for heading in (heading for heading, is_shown in zip(headings, shown, strict=True) if is_shown):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("bound by", overflow="fold")  # the one column that may wrap: names of bands are long
-    for number, wave in enumerate(plan.waves, start=1):
-        table.add_row(
-            str(number),
-            _items_text(wave),
-            f"{wave.width:,}",
-            f"{wave.wave.packed_rows:,}",
-            f"{wave.wave.logical_rows:,}",
-            sharing_text(wave),
-            gib_text(wave.required_bytes),
-            gib_text(wave.headroom_bytes),
-            verdict_text(wave),
-            wave.price.binding_term,
-            style=RUN_STYLES.get(wave.verdict, ""),
-        )
+    numbered = enumerate(plan.waves, start=1)
+    for is_refused, run in groupby(numbered, key=lambda pair: pair[1].refusal is not None):
+        stretch = list(run)
+        folded = is_refused and len(stretch) > TOLD_REFUSALS
+        for number, wave in [max(stretch, key=lambda pair: pair[1].required_bytes)] if folded else stretch:
+            cells = [
+                f"{stretch[0][0]:,} - {stretch[-1][0]:,}" if folded else str(number),
+                f"{stretch[0][1].start:,} - {stretch[-1][1].next_start - 1:,}" if folded else _items_text(wave),
+                f"{wave.width:,}",
+                f"{wave.wave.packed_rows:,}",
+                f"{wave.wave.logical_rows:,}",
+                sharing_text(wave),
+                ("<= " if folded else "") + gib_text(wave.required_bytes),
+                gib_text(wave.headroom_bytes),
+            ]
+            table.add_row(
+                *(cell for cell, is_shown in zip(cells, shown, strict=True) if is_shown),
+                verdict_text(wave),
+                wave.price.binding_term,
+                style=RUN_STYLES.get(wave.verdict, ""),
+            )
     spoken.print(table)
-    for number, wave in enumerate(plan.waves, start=1):
-        if wave.refusal is not None:
-            spoken.print(f"Wave {number}, item {wave.start}: {wave.refusal}", style="red", markup=False)
+    if narrow:
+        spoken.print(f"Left out at this width: {', '.join(h for h in headings if h in NARROW_LEAVES_OUT)}.")
+    refusals = [(number, wave) for number, wave in enumerate(plan.waves, start=1) if wave.refusal is not None]
+    for number, wave in refusals[:TOLD_REFUSALS]:
+        spoken.print(f"Wave {number}, item {wave.start}: {wave.refusal}", style="red", markup=False)
+    if len(refusals) > TOLD_REFUSALS:
+        least = min(wave.required_bytes for _, wave in refusals)
+        most = max(wave.required_bytes for _, wave in refusals)
+        spoken.print(
+            f"And {len(refusals) - TOLD_REFUSALS:,} more refused. The {len(refusals):,} refused items are priced at "
+            f"{least:,} to {most:,} bytes each, the budget is {budget_bytes:,} bytes. --json tells each in full.",
+            style="red",
+        )
     if plan.stopped is not None:
         why = "There is no profile. " if cold else ""
         planned = len(batch) - plan.unplanned_items

@@ -8,10 +8,11 @@ from typing import Final
 import click
 
 from pricing.cli.options import json_option, law_option, profile_option, safety_option, signature_option
-from pricing.cli.output import emit_json, price_to_json
+from pricing.cli.output import emit_json, price_to_json, say
 from pricing.cli.wave_input import WAVE_HELP, read_wave, wave_options
 from pricing.formats.profile_file import load_profile
-from pricing.kernel.law import Law, Price, price
+from pricing.kernel.law import Law
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.wave import Wave
@@ -61,6 +62,11 @@ def command(wave: Wave, profile: Profile, priced: Price, as_json: bool) -> None:
     if as_json:
         emit_json(price_to_json(priced))
         return
-    click.echo(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), bound by {priced.binding_term}")
+    if profile.is_empty and not priced.required_bytes:
+        say("Cold: no price. Nothing was learned yet (no profile was given, or an empty one), and no output or floor")
+        say("of the wave is known. `pricing learn TRACE -o profile.json` makes a profile; give it as --profile.")
+        return
+    decided = f"bound by the {priced.quantity}, {priced.binding_term}"
+    say(f"{priced.required_bytes} bytes ({gib_text(priced.required_bytes)}), {decided}")
     if profile.is_empty:
-        click.echo("Priced cold: nothing was learned yet, so outputs and the floor are all there is.", err=True)
+        say("Priced cold: nothing was learned yet, so outputs and the floor are all there is.", err=True)

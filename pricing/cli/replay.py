@@ -10,13 +10,13 @@ from typing import Final
 import click
 
 from pricing.cli.options import json_option
-from pricing.cli.output import emit_json
+from pricing.cli.output import emit_json, say
 from pricing.formats.codec import IncompleteRecordError, RecordError
 from pricing.kernel.errors import PricingError
 from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS, find_law
 from pricing.kernel.quantities import Safety
-from pricing.records.record import ReadRecord, read_record
+from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import Answer, Replay, WhatIf, replay, what_if
 from pricing.records.spool import record_paths
 from pricing.text import gib_text
@@ -82,7 +82,7 @@ class Outcome:
 def command(
     context: click.Context, reports: Sequence[Path], laws: tuple[Law, ...], safety: Safety | None, as_json: bool
 ) -> None:
-    outcomes = [_outcome(path, laws, safety) for path in _paths(reports)]
+    outcomes = [_outcome(path, laws, safety, named=named) for path, named in _paths(reports)]
     if as_json:
         emit_json({"results": [_outcome_json(outcome) for outcome in outcomes], **_counts(outcomes)})
     else:
@@ -95,20 +95,23 @@ def command(
         context.exit(1)
 
 
-def _paths(reports: Sequence[Path]) -> list[Path]:
-    """The records asked for, folders opened. Raises `RecordError` for a folder without any."""
-    paths: list[Path] = []
+def _paths(reports: Sequence[Path]) -> list[tuple[Path, bool]]:
+    """The records asked for and whether each was named, folders opened. Raises `RecordError` for a folder without any.
+
+    What was named may be a pipe; what lies in a folder is read only where it is a regular file.
+    """
+    paths: list[tuple[Path, bool]] = []
     for report in reports:
-        found = record_paths(report) if report.is_dir() else [report]
+        found = [(path, False) for path in record_paths(report)] if report.is_dir() else [(report, True)]
         if not found:
             raise RecordError(f"{report}: no records in this folder (a spool writes one when a trigger fires)")
         paths += found
     return paths
 
 
-def _outcome(path: Path, laws: tuple[Law, ...], safety: Safety | None) -> Outcome:
+def _outcome(path: Path, laws: tuple[Law, ...], safety: Safety | None, *, named: bool) -> Outcome:
     try:
-        read = read_record(path)
+        read = read_record(path, regular_only=not named)
         replayed = replay(read.record)
         what_ifs = tuple(_what_ifs(read, laws, safety))
     except IncompleteRecordError as error:
@@ -179,27 +182,27 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 def _tell(outcome: Outcome) -> None:
     if outcome.read is None or outcome.replayed is None:
-        click.echo(f"Error: {outcome.path}: {outcome.error}", err=True)
+        say(f"Error: {outcome.path}: {outcome.error}", err=True)
         return
     record, replayed = outcome.read.record, outcome.replayed
-    click.echo(
+    say(
         f"{outcome.path.name}: {outcome.status}, {replayed.steps} prices. {_named(record.name)}wave {record.index} "
         f"{str(record.event).replace('_', ' ')}: verdict {record.verdict}, {gib_text(record.required_bytes)} of "
         f"{gib_text(record.available_bytes)}, bound by {record.price.binding_term} ({record.law}, {record.safety})"
     )
     if replayed.differences:
-        click.echo(f"  first difference: {replayed.differences[0]}")
+        say(f"  first difference: {replayed.differences[0]}")
         if len(replayed.differences) > 1:
-            click.echo(f"  and {len(replayed.differences) - 1} more, beginning with {replayed.differences[1].field}")
+            say(f"  and {len(replayed.differences) - 1} more, beginning with {replayed.differences[1].field}")
     for part in replayed.not_replayed:
-        click.echo(f"  not replayed, left out of the record for its size: {part}")
+        say(f"  not replayed, left out of the record for its size: {part}")
     if outcome.read.unknown_count:
         shown = ", ".join(outcome.read.unknown_fields)
-        click.echo(f"  accepted {outcome.read.unknown_count} fields that this build does not know: {shown}")
+        say(f"  accepted {outcome.read.unknown_count} fields that this build does not know: {shown}")
     for remark in outcome.read.remarks:
-        click.echo(f"  {remark}")
+        say(f"  {remark}")
     for answer in outcome.what_ifs:
-        click.echo(f"  {_what_if_text(answer)}")
+        say(f"  {_what_if_text(answer)}")
 
 
 def _named(name: str) -> str:
@@ -220,4 +223,4 @@ def _what_if_text(answer: WhatIf) -> str:
 
 def _tell_total(outcomes: Sequence[Outcome]) -> None:
     counted = ", ".join(f"{count} {status}" for status, count in _counts(outcomes).items() if count)
-    click.echo(f"{len(outcomes)} record{'' if len(outcomes) == 1 else 's'}: {counted}")
+    say(f"{len(outcomes)} record{'' if len(outcomes) == 1 else 's'}: {counted}")

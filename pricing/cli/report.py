@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from pricing.cli.options import json_option
-from pricing.cli.output import emit_json
+from pricing.cli.output import emit_json, say
 from pricing.formats.codec import RecordError
-from pricing.formats.strict_json import write_text_atomically
+from pricing.formats.files import write_text_atomically
 from pricing.records.metrics import binding_family
 from pricing.records.record import Event
 from pricing.report.run_report import RunReport, Severity, gib, percent, read_run
+from pricing.text import visible
 
 
 @click.command(
@@ -42,22 +43,22 @@ def command(folder: Path, html_path: Path | None, as_json: bool) -> None:
     if html_path is not None:
         from pricing.report.html import page
 
-        write_text_atomically(html_path, page(report))
+        write_text_atomically(html_path, visible(page(report)))
     if as_json:
         emit_json(_to_json(report))
         return
     _tell(report)
     if html_path is not None:
-        click.echo(f"\nPage: {html_path}")
+        say(f"\nPage: {html_path}")
 
 
 def _tell(report: RunReport) -> None:
-    click.echo(f"{report.title}: {_figures(report)}\n")
+    say(f"{report.title}: {_figures(report)}\n")
     for finding in report.findings():
-        click.echo(f"{finding.severity.upper():8} {finding.what[:1].upper()}{finding.what[1:]}.")
-        click.echo(textwrap.indent(textwrap.fill(finding.advice, 100), " " * 9))
+        say(f"{finding.severity.upper():8} {finding.what[:1].upper()}{finding.what[1:]}.")
+        say(textwrap.indent(textwrap.fill(finding.advice, 100), " " * 9))
     for text in report.unreadable[:10]:
-        click.echo(f"{Severity.NOTICE.upper():8} not read: {text}", err=True)
+        say(f"{Severity.NOTICE.upper():8} not read: {text}", err=True)
 
 
 def _figures(report: RunReport) -> str:

@@ -8,8 +8,8 @@ from fractions import Fraction
 import click
 
 from pricing.cli.backtest import trace_names
-from pricing.cli.options import json_option
-from pricing.cli.output import console, emit_json
+from pricing.cli.options import PERCENT, json_option
+from pricing.cli.output import console, emit_json, say
 from pricing.evidence.scale import Miss, ScaleTest, scale_test
 from pricing.evidence.trace import read_trace
 
@@ -19,11 +19,11 @@ from pricing.evidence.trace import read_trace
 @click.option(
     "--at-most",
     metavar="PERCENT",
-    type=click.FloatRange(min=0),
+    type=PERCENT,
     help="Exit with 1 if the worst miss with charges, in percent, is above this on any trace.",
 )
 @json_option
-def command(traces: tuple[str, ...], at_most: float | None, as_json: bool) -> None:
+def command(traces: tuple[str, ...], at_most: Fraction | None, as_json: bool) -> None:
     """Test assumption SCALE on each TRACE: how far any wave lay above what another wave bounds it by.
 
     `scaling` is the worst miss by scaling alone, `charged` with the charges for logical rows and segments that packed
@@ -62,8 +62,8 @@ def _miss_to_json(miss: Miss | None) -> dict[str, object] | None:
     return {"worst_percent": float(100 * miss.share), "above": miss.above, "bounded_by": miss.bounded_by}
 
 
-def _is_above(result: ScaleTest, percent: float) -> bool:
-    return result.charged is not None and 100 * result.charged.share > Fraction(percent)
+def _is_above(result: ScaleTest, percent: Fraction) -> bool:
+    return result.charged is not None and 100 * result.charged.share > percent
 
 
 def _print_table(results: Sequence[tuple[str, ScaleTest]]) -> None:
@@ -85,9 +85,7 @@ def _print_table(results: Sequence[tuple[str, ScaleTest]]) -> None:
             f"{float(100 * result.most_lifted):.3f} %",
         )
     console().print(table)
-    click.echo(
-        "A miss of 0 % or less: no wave lay above any bound. `at wave`: index of the wave, by that of its bound."
-    )
+    say("A miss of 0 % or less: no wave lay above any bound. `at wave`: index of the wave, by that of its bound.")
 
 
 def _miss_cells(miss: Miss | None) -> tuple[str, str]:

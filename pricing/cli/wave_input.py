@@ -21,6 +21,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 GRAD_MODES: Final = {"all": (True,), "none": (False,), "mixed": (False, True)}
 """Which groups of the wave run with gradients, in words."""
 
+GRANULARITIES: Final = ("full", "selective", "none")
+MOST_PADDING_ROWS: Final = 4_096
+"""Padding takes each group to the next multiple of rows: it at most doubles any wave but a tiny one."""
+
 WAVE_HELP: Final = """
 The wave is given by options, or as WAVE, a JSON file (- for standard input) with the options' names:
 
@@ -77,15 +81,14 @@ def read_wave(wave_path: str | None, options: Mapping[str, object]) -> Wave:
 
 def wave_from_json(fields: Fields) -> Wave:
     """The wave of one JSON object with the names of the options. Raises `FileFormatError`."""
-    quantities = {name: fields.count(name) for name in ("packed_rows", "logical_rows")}
-    for name in (
-        "grad_segments",
-        "output_bytes",
-        "floor_bytes",
-        "checkpoint_retained_bytes",
-        "segment_state_bytes",
-    ):
-        quantities[name] = fields.count(name, 0)
+    packed_rows, logical_rows = fields.count("packed_rows"), fields.count("logical_rows")
+    if packed_rows - logical_rows > max(logical_rows, MOST_PADDING_ROWS):
+        rule = f"are more than padding explains above the {logical_rows:,} logical rows: packing shares rows"
+        raise fields.error("packed_rows", rule, packed_rows)
+    grad_segments, output_bytes = fields.count("grad_segments", 0), fields.count("output_bytes", 0)
+    floor_bytes, kept_bytes = fields.count("floor_bytes", 0), fields.count("checkpoint_retained_bytes", 0)
+    state_bytes = fields.count("segment_state_bytes", 0)
+    forecast_bytes = fields.count("forecast_bytes", 0)
     shortest_rows = fields.optional_count("shortest_request")
     grads = fields.text("grads", "all")
     if grads not in GRAD_MODES:
@@ -98,7 +101,14 @@ def wave_from_json(fields: Fields) -> Wave:
     fields.finish()
     return fields.build(
         lambda: Wave(
-            **quantities,
+            packed_rows=packed_rows,
+            logical_rows=logical_rows,
+            grad_segments=grad_segments,
+            output_bytes=output_bytes,
+            floor_bytes=floor_bytes,
+            checkpoint_retained_bytes=kept_bytes,
+            segment_state_bytes=state_bytes,
+            forecast_bytes=forecast_bytes,
             workload=Workload(
                 grad_modes=GRAD_MODES[grads],
                 request_mixes=tuple(sorted(set(mixes))),
@@ -127,6 +137,10 @@ def _recompute_mode(fields: Fields) -> RecomputeMode:
     text = fields.text("recompute", "full/uniform/1")
     parts = text.split("/")
     if len(parts) > 3 or not all(parts) or (len(parts) == 3 and not parts[2].isdecimal()) or len(parts[-1]) > 18:
+        known = False
+    else:
+        known = parts[0] in GRANULARITIES
+    if not known:
         raise fields.error("recompute", 'must be written like "full/uniform/1", "selective" or "none"', text)
     return RecomputeMode(
         granularity=parts[0],

@@ -15,7 +15,8 @@ from typing import Final
 
 from pricing.evidence.trace import TraceWave
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import Law, price
+from pricing.kernel.law import Law
+from pricing.kernel.price import Quantity, price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, Safety
 
@@ -34,7 +35,8 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedWave:
-    """One wave as it was priced before it ran, and the peak it then reached. Bytes above baseline."""
+    """One wave as it was priced before it ran, and the peak it then reached: of what is allocated, or of what is
+    reserved. Bytes above baseline."""
 
     index: int
     packed_rows: int
@@ -82,18 +84,38 @@ def ordered(waves: Sequence[TraceWave], order: Order, seed: int = 0) -> list[Tra
     return arranged
 
 
-def replay(waves: Iterable[TraceWave], law: Law, safety: Safety = DEFAULT_SAFETY) -> Iterator[ReplayedWave]:
-    """Each wave with the price that the profile of the waves before it gives."""
+def quantities_of(waves: Iterable[TraceWave]) -> tuple[Quantity, ...]:
+    """What a trace can be scored by: footprints too, where every wave has one."""
+    if all(recorded.footprint_bytes is not None for recorded in waves):
+        return (Quantity.ALLOCATED, Quantity.FOOTPRINT)
+    return (Quantity.ALLOCATED,)
+
+
+def replay(
+    waves: Iterable[TraceWave],
+    law: Law,
+    safety: Safety = DEFAULT_SAFETY,
+    quantity: Quantity = Quantity.ALLOCATED,
+) -> Iterator[ReplayedWave]:
+    """Each wave with the price of `quantity` that the profile of the waves before it gives.
+
+    Raises `PricingError` where a wave has no footprint and footprints are asked for.
+    """
     profile = Profile()
     for recorded in waves:
         priced = price(recorded.wave, profile, law, safety)
+        of_quantity, peak = priced.allocated, recorded.peak_bytes
+        if quantity is Quantity.FOOTPRINT:
+            if recorded.footprint_bytes is None:
+                raise PricingError(f"wave {recorded.index} has no footprint: its cache was not released before it")
+            of_quantity, peak = priced.footprint, recorded.footprint_bytes
         yield ReplayedWave(
             index=recorded.index,
             packed_rows=recorded.wave.packed_rows,
             logical_rows=recorded.wave.logical_rows,
-            price_bytes=priced.required_bytes,
-            peak_bytes=recorded.peak_bytes,
-            binding_term=priced.binding_term,
+            price_bytes=of_quantity.required_bytes,
+            peak_bytes=peak,
+            binding_term=of_quantity.binding_term,
         )
         for reading in recorded.readings:
             profile = observe(profile, reading)
@@ -132,10 +154,11 @@ def quantile(ascending: Sequence[Fraction], share: Fraction) -> Fraction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """One trace under one law: every wave as it was priced, and the score."""
+    """One trace under one law: every wave as it was priced in one quantity, and the score."""
 
     trace: str
     law: str
+    quantity: Quantity
     safety: Safety
     skip: int
     order: Order
@@ -144,7 +167,12 @@ class Backtest:
 
     def to_json(self) -> dict[str, object]:
         """One entry of the `results` of `pricing backtest --json`."""
-        asked = {"trace": self.trace, "law": self.law, "safety": str(self.safety)}
+        asked = {
+            "trace": self.trace,
+            "law": self.law,
+            "quantity": str(self.quantity),
+            "safety": str(self.safety),
+        }
         return {**asked, "skip": self.skip, "order": str(self.order), **self.score.to_json()}
 
 
@@ -154,6 +182,7 @@ def backtest(
     law: Law,
     *,
     safety: Safety = DEFAULT_SAFETY,
+    quantity: Quantity = Quantity.ALLOCATED,
     skip: int = DEFAULT_SKIP,
     order: Order = Order.RECORDED,
     seed: int = 0,
@@ -161,12 +190,13 @@ def backtest(
 ) -> Backtest:
     """Replay `waves` (of the trace called `trace`) under `law` and score it. `on_wave` is called after each wave."""
     replayed = []
-    for wave in replay(ordered(waves, order, seed), law, safety):
+    for wave in replay(ordered(waves, order, seed), law, safety, quantity):
         replayed.append(wave)
         on_wave()
     return Backtest(
         trace=trace,
         law=law.name,
+        quantity=quantity,
         safety=safety,
         skip=skip,
         order=order,

@@ -24,7 +24,9 @@ from pricing.kernel.wave import Wave
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceWave:
-    """One recorded wave. The three figures of bytes are above the wave's baseline and include its outputs.
+    """One recorded wave. The figures of bytes are above the wave's baseline and include its outputs.
+
+    footprint_bytes: peak reserved above the baseline, of a wave that began with a released cache; None of another.
 
     `index` is the wave's position in its file, from 0.
     """
@@ -34,24 +36,19 @@ class TraceWave:
     peak_bytes: int
     forward_peak_bytes: int
     retained_bytes: int
+    footprint_bytes: int | None = None
 
     @property
     def readings(self) -> tuple[Reading, Reading]:
         """What a trainer would have learned from it: the forward's return, then the whole wave."""
         return (
-            self._reading(ReadingKind.FORWARD_ONLY, self.forward_peak_bytes, self.retained_bytes),
-            self._reading(ReadingKind.WHOLE_WAVE, self.peak_bytes, None),
-        )
-
-    def _reading(self, kind: ReadingKind, peak_delta_bytes: int, retained_bytes: int | None) -> Reading:
-        return Reading(
-            packed_rows=self.wave.packed_rows,
-            logical_rows=self.wave.logical_rows,
-            grad_segments=self.wave.grad_segments,
-            output_bytes=self.wave.output_bytes,
-            peak_delta_bytes=peak_delta_bytes,
-            retained_bytes=retained_bytes,
-            kind=kind,
+            Reading.of(
+                self.wave,
+                peak_delta_bytes=self.forward_peak_bytes,
+                retained_bytes=self.retained_bytes,
+                kind=ReadingKind.FORWARD_ONLY,
+            ),
+            Reading.of(self.wave, peak_delta_bytes=self.peak_bytes, footprint_bytes=self.footprint_bytes),
         )
 
 
@@ -104,7 +101,20 @@ def _trace_wave(fields: Fields, index: int) -> TraceWave:
         peak_bytes=peak_bytes,
         forward_peak_bytes=fields.count("forward_peak_bytes"),
         retained_bytes=fields.count("retained_bytes"),
+        footprint_bytes=_footprint_bytes(fields, peak_bytes),
     )
+
+
+def _footprint_bytes(fields: Fields, peak_bytes: int) -> int | None:
+    """Reserved peak above the allocated baseline, where the cache was released right before the wave."""
+    if not fields.has("reserved_peak_bytes") or not fields.flag("cache_released", False):
+        return None
+    reserved, baseline = fields.count("reserved_peak_bytes"), fields.count("baseline_bytes")
+    if reserved - baseline < peak_bytes:
+        raise fields.error(
+            "reserved_peak_bytes", f"must be at least baseline_bytes + peak_bytes ({baseline + peak_bytes})", reserved
+        )
+    return reserved - baseline
 
 
 def _recorded_wave(fields: Fields) -> Wave:
@@ -129,6 +139,7 @@ def _signed_reading(fields: Fields) -> SignedReading:
     packed_rows, logical_rows = fields.count("packed_rows"), fields.count("logical_rows")
     grad_segments, output_bytes = fields.count("grad_segments"), fields.count("output_bytes")
     peak_delta_bytes, retained_bytes = fields.integer("peak_delta_bytes"), fields.optional_integer("retained_bytes")
+    footprint_bytes = fields.optional_count("footprint_bytes")
     grads, closes_wave = fields.flag("grads", True), fields.flag("closes_wave", False)
     kind = fields.choice("kind", ReadingKind.parse, ReadingKind.WHOLE_WAVE)
     fields.finish()
@@ -143,6 +154,7 @@ def _signed_reading(fields: Fields) -> SignedReading:
             grads=grads,
             kind=kind,
             closes_wave=closes_wave,
+            footprint_bytes=footprint_bytes,
         )
     )
     return SignedReading(reading=reading, signature=None if signature is None else signature_from_json(signature))

@@ -1,6 +1,6 @@
 """The profile file: what was learned, kept between runs. One format, read by every command and by the trainer.
 
-    {"format": "packed-pricing profile", "schema_version": 1, "environment": {...},
+    {"checksum": "sha256:...", "format": "packed-pricing profile", "schema_version": 2, "environment": {...},
      "profiles": [{"signature": {...} or null, "profile": {...}}, ...]}
 
 Integers only, keys sorted, entries in the order of their signatures, so equal contents are equal bytes. A file may
@@ -8,37 +8,54 @@ hold one profile without a signature (what `pricing learn` makes of plain readin
 signature (what a trainer keeps). `environment` is free text by name: what the profiles were learned on.
 
 A profile without warm fields reads as one whose warm fit was never made, and prices as it did before such fields
-were written. Everything else that is missing, misspelt, or reachable by no history of readings, is a `FileFormatError`.
+were written. Version 1 had no evidence of footprints: such a file is read, and its profiles know none. Everything else
+that is missing, misspelt, or reachable by no history of readings, is a `FileFormatError`. The checksum is over the
+canonical JSON of the rest: one flipped bit can make another valid profile, and a lower price. A file without one is
+taken as it is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pricing.formats.strict_json import Fields, read_json_file, write_text_atomically
+from pricing.formats.files import keep_aside, locked, real_target, write_text_atomically
+from pricing.formats.strict_json import Fields, canonical_json, read_json_file
 from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
-from pricing.kernel.errors import ProfileError
-from pricing.kernel.profile import Profile
+from pricing.kernel.errors import PricingError, ProfileError
+from pricing.kernel.merge import merge
+from pricing.kernel.profile import NO_FOOTPRINT, Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing
 from pricing.kernel.requests import RecomputeMode, Signature
+from pricing.kernel.shares import Share
+from pricing.kernel.splits import SplitKey, merge_splits
 
 FORMAT: Final = "packed-pricing profile"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""Written. Version 1, of 0.1, is the same without `footprint`, and is read too."""
+
+READ_VERSIONS: Final = (1, 2)
 
 Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFile:
-    """The contents of one file. The key None is the profile that belongs to no named signature."""
+    """The contents of one file. The key None is the profile that belongs to no named signature.
+
+    splits: measured peaks of waves that ran as sub-forwards, in bytes; a file without any is written as before there
+    were any.
+    """
 
     profiles: Mapping[Signature | None, Profile]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    splits: Mapping[SplitKey, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def select(self, signature: str | None = None) -> Profile:
         """The profile whose signature's digest begins with `signature`, or the only one there is.
@@ -90,6 +107,45 @@ def save_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> None:
     write_text_atomically(path, profiles_text(contents))
 
 
+def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merged:
+    """Write what `contents` and the file know together, under a lock, so that several processes may share one file.
+
+    A file of another environment is replaced. One that cannot be read as profiles is kept aside, never written over.
+    Raises `OSError`, and `TimeoutError` where another process holds the lock for long.
+    """
+    with locked(path):
+        aside = refusal = None
+        profiles, splits = dict(contents.profiles), dict(contents.splits)
+        try:
+            there = load_profiles(real_target(path))
+            if dict(there.environment) == dict(contents.environment):
+                for signature, known in there.profiles.items():
+                    ours = profiles.get(signature)
+                    profiles[signature] = known if ours is None else merge(ours, known)
+                splits = merge_splits(there.splits, splits)
+        except FileNotFoundError:
+            pass
+        except PricingError as error:
+            refusal, aside = str(error), keep_aside(path)
+        merged = ProfileFile(profiles=profiles, environment=contents.environment, splits=splits)
+        save_profiles(path, merged)
+    return Merged(contents=merged, refusal=refusal, aside=aside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What `merge_profiles` wrote. refusal, aside: why the file that was there was not read, and where it is now."""
+
+    contents: ProfileFile
+    refusal: str | None
+    aside: Path | None
+
+
+def checksum_of(canonical: str) -> str:
+    """The checksum of a profile file: over the canonical JSON of everything else in it."""
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
 def profiles_text(contents: ProfileFile) -> str:
     """The file as text: equal for equal contents."""
     entries = sorted(contents.profiles.items(), key=lambda entry: "" if entry[0] is None else entry[0].key)
@@ -105,6 +161,14 @@ def profiles_text(contents: ProfileFile) -> str:
             for signature, profile in entries
         ],
     }
+    if contents.splits:
+        document["splits"] = [
+            {"signature": signature_to_json(signature), "parts": [list(part) for part in parts], "peak_bytes": peak}
+            for (signature, parts), peak in sorted(
+                contents.splits.items(), key=lambda entry: (entry[0][0].key, entry[0][1])
+            )
+        ]
+    document["checksum"] = checksum_of(canonical_json(document))
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -112,9 +176,11 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
     """The contents of a document of this format. Raises `FileFormatError`."""
     if fields.text("format") != FORMAT:
         raise fields.error("format", f'must be "{FORMAT}"', fields.raw("format"))
-    if fields.count("schema_version") != SCHEMA_VERSION:
+    if fields.count("schema_version") not in READ_VERSIONS:
         raise fields.error(
-            "schema_version", f"this build reads version {SCHEMA_VERSION} only", fields.raw("schema_version")
+            "schema_version",
+            f"this build reads version {' and '.join(map(str, READ_VERSIONS))} only",
+            fields.raw("schema_version"),
         )
     environment = fields.optional_member("environment")
     profiles: dict[Signature | None, Profile] = {}
@@ -125,27 +191,45 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
             raise entry.error("signature", "stands there twice", None if signature is None else signature.digest)
         profiles[signature] = profile_from_json(entry.member("profile"))
         entry.finish()
+    splits: dict[SplitKey, int] = {}
+    for entry in fields.members("splits") if fields.has("splits") else ():
+        of, parts = signature_from_json(entry.member("signature")), entry.rows("parts", (4,))
+        splits[of, tuple(sorted((rows[0], rows[1], rows[2], rows[3]) for rows in parts))] = entry.count("peak_bytes")
+        entry.finish()
+    written = fields.optional_text("checksum")
     fields.finish()
+    if written is not None and written != checksum_of(fields.canonical_without("checksum")):
+        raise fields.error("checksum", "does not fit the content: the file is damaged, or was edited by hand")
     return ProfileFile(
         profiles=MappingProxyType(profiles),
         environment=MappingProxyType({} if environment is None else _texts_by_name(environment)),
+        splits=MappingProxyType(splits),
     )
 
 
 def profile_to_json(profile: Profile) -> Json:
-    """A profile as JSON values; exact."""
+    """A profile as JSON values; exact. `footprint` is null where no footprint was read."""
+    footprint = profile.footprint
     return {
-        "peak_bytes_per_row": profile.peak_bytes_per_row,
-        "largest_packed_rows": profile.largest_packed_rows,
-        "sharing": sharing_to_json(profile.sharing),
-        "retained_bytes_per_row": profile.retained_bytes_per_row,
-        "complete_readings": profile.complete_readings,
-        "warm_bytes_per_row": profile.warm_bytes_per_row,
-        "warm_packed_rows": profile.warm_packed_rows,
-        "warm_sharing": None if profile.warm_sharing is None else sharing_to_json(profile.warm_sharing),
+        **evidence_to_json(profile),
+        "footprint": None if footprint == NO_FOOTPRINT else evidence_to_json(footprint),
+    }
+
+
+def evidence_to_json(evidence: Evidence) -> Json:
+    """What was learned of one quantity, as JSON values."""
+    return {
+        "peak_bytes_per_row": evidence.peak_bytes_per_row,
+        "largest_packed_rows": evidence.largest_packed_rows,
+        "sharing": sharing_to_json(evidence.sharing),
+        "retained_bytes_per_row": evidence.retained_bytes_per_row,
+        "complete_readings": evidence.complete_readings,
+        "warm_bytes_per_row": evidence.warm_bytes_per_row,
+        "warm_packed_rows": evidence.warm_packed_rows,
+        "warm_sharing": None if evidence.warm_sharing is None else sharing_to_json(evidence.warm_sharing),
         "frontier": {
-            "peak": [_band_to_json(band) for band in profile.frontier.peak],
-            "retained": [_band_to_json(band) for band in profile.frontier.retained],
+            "peak": [_band_to_json(band) for band in evidence.frontier.peak],
+            "retained": [_band_to_json(band) for band in evidence.frontier.retained],
         },
     }
 
@@ -187,11 +271,24 @@ _WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
 
 
 def profile_from_json(fields: Fields) -> Profile:
-    """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields.
+    """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields or footprints.
 
     Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have. A
-    profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has.
+    profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has. One
+    without footprints is priced at a factor above what is allocated until it has one.
     """
+    allocated = _evidence_fields(fields)
+    beside = fields.optional_member("footprint")
+    footprint = NO_FOOTPRINT
+    if beside is not None:
+        taken = _evidence_fields(beside)
+        beside.finish()
+        footprint = beside.build(lambda: Evidence(**taken))
+    fields.finish()
+    return fields.build(lambda: Profile(**allocated, footprint=footprint))
+
+
+def _evidence_fields(fields: Fields) -> EvidenceFields:
     complete = fields.count("complete_readings", 0)
     if not any(name in _WARM_FIELDS for name in fields.unknown):
         complete = min(complete, 1)
@@ -200,22 +297,17 @@ def profile_from_json(fields: Fields) -> Profile:
     retained = fields.optional_count("retained_bytes_per_row")
     warm, warm_rows = fields.optional_count("warm_bytes_per_row"), fields.optional_count("warm_packed_rows")
     warm_pair = fields.optional_member("warm_sharing")
-    warm_sharing = None if warm_pair is None else sharing_from_json(warm_pair)
     bands = fields.optional_member("frontier")
-    frontier = FrontierEvidence() if bands is None else _frontier_from_json(bands)
-    fields.finish()
-    return fields.build(
-        lambda: Profile(
-            peak_bytes_per_row=peak,
-            largest_packed_rows=rows,
-            sharing=sharing,
-            retained_bytes_per_row=retained,
-            complete_readings=complete,
-            warm_bytes_per_row=warm,
-            warm_packed_rows=warm_rows,
-            warm_sharing=warm_sharing,
-            frontier=frontier,
-        )
+    return EvidenceFields(
+        peak_bytes_per_row=peak,
+        largest_packed_rows=rows,
+        sharing=sharing,
+        retained_bytes_per_row=retained,
+        complete_readings=complete,
+        warm_bytes_per_row=warm,
+        warm_packed_rows=warm_rows,
+        warm_sharing=None if warm_pair is None else sharing_from_json(warm_pair),
+        frontier=FrontierEvidence() if bands is None else _frontier_from_json(bands),
     )
 
 
@@ -230,7 +322,8 @@ def sharing_from_json(fields: Fields) -> Sharing:
 
 
 def signature_to_json(signature: Signature) -> Json:
-    return {
+    """A signature as JSON values; exact. One without shares is written as before there were any."""
+    facts: Json = {
         "topology": signature.topology,
         "group_count": signature.group_count,
         "request_mixes": list(signature.request_mixes),
@@ -238,6 +331,12 @@ def signature_to_json(signature: Signature) -> Json:
         "adapter_shapes": list(signature.adapter_shapes),
         "recompute": recompute_to_json(signature.recompute),
     }
+    if signature.shares:
+        facts["shares"] = [
+            {"quantity": share.quantity, "kind": share.kind, "size_class": share.size_class}
+            for share in signature.shares
+        ]
+    return facts
 
 
 def signature_from_json(fields: Fields) -> Signature:
@@ -245,6 +344,7 @@ def signature_from_json(fields: Fields) -> Signature:
     mixes, adapters = fields.texts("request_mixes"), fields.texts("adapter_shapes")
     modes = fields.flags("grad_modes")
     recompute = recompute_from_json(fields.member("recompute"))
+    shares = tuple(_share_from_json(entry) for entry in fields.members("shares")) if fields.has("shares") else ()
     fields.finish()
     return fields.build(
         lambda: Signature(
@@ -254,8 +354,15 @@ def signature_from_json(fields: Fields) -> Signature:
             grad_modes=modes,
             adapter_shapes=adapters,
             recompute=recompute,
+            shares=shares,
         )
     )
+
+
+def _share_from_json(fields: Fields) -> Share:
+    quantity, kind, size_class = fields.text("quantity"), fields.text("kind"), fields.count("size_class")
+    fields.finish()
+    return fields.build(lambda: Share(quantity=quantity, kind=kind, size_class=size_class))
 
 
 def recompute_to_json(mode: RecomputeMode) -> Json:

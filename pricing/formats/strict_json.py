@@ -1,4 +1,4 @@
-"""Strict reading and atomic writing of JSON, for every file this package takes or makes.
+"""Strict reading of JSON, for every file this package takes.
 
 JSON as Python reads it by default takes the last of two equal keys, NaN, a float where an integer belongs and a `true`
 that passes for 1. Each of those can turn into a wrong price, so each is a `FileFormatError` here, with the file, the
@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
 from pricing.kernel.errors import FileFormatError, PricingError, QuantityError
@@ -23,6 +21,14 @@ MAX_LINE_BYTES: Final = 1 << 26
 
 MAX_DIGITS: Final = 4_000
 """Longest integer turned into a number, just under what Python itself refuses. Longer ones are reported unread."""
+
+MAX_NAME_SHOWN: Final = 120
+"""Longest field name, or path of names, that a message repeats."""
+
+MAX_DEPTH: Final = 64
+"""Deepest nesting of objects and lists read. Our own formats stay under a dozen; Python gives up at some hundreds."""
+
+TOO_DEEP: Final = f"nests too deep: more than {MAX_DEPTH} levels"
 
 _T = TypeVar("_T")
 _REQUIRED: Final = object()
@@ -38,20 +44,32 @@ class _Unreadable:
         return self.text if len(self.text) <= 40 else f"a number of {len(self.text)} digits"
 
 
+_NESTED: Final = (dict, list, _Unreadable)
+
+
 class Fields:
     """One JSON object being read: typed getters that name file, line and field where a value is not what it should be.
 
     `prefix` goes before the field names of a nested object ("profile." for the members of one called profile). A getter
-    marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it.
+    marks its field as known; `finish` refuses what nobody asked for, `unknown` lists it. Where a format is read that a
+    later build may have written, `pass_over` takes the path of each unknown field instead.
     """
 
-    __slots__ = ("_file", "_known", "_line", "_prefix", "_values")
+    __slots__ = ("_file", "_known", "_line", "_pass_over", "_prefix", "_values")
 
-    def __init__(self, values: Mapping[str, object], file: str, line: int | None = None, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        file: str,
+        line: int | None = None,
+        prefix: str = "",
+        pass_over: Callable[[str], None] | None = None,
+    ) -> None:
         self._values = values
         self._file = file
         self._line = line
         self._prefix = prefix
+        self._pass_over = pass_over
         self._known: set[str] = set()
 
     @property
@@ -67,14 +85,24 @@ class Fields:
         """Names that no getter has asked for, in the order of the file."""
         return tuple(name for name in self._values if name not in self._known)
 
+    def canonical_without(self, field: str) -> str:
+        """The object's canonical text as if it had no such field. Raises `FileFormatError` for fractions in it."""
+        try:
+            return canonical_json({name: value for name, value in self._values.items() if name != field})
+        except TypeError:
+            raise self.error(None, "holds a fraction where this format has whole numbers only") from None
+
     def error(self, field: str | None, reason: str, value: object = None) -> FileFormatError:
         """The error that blames `field` (None: the whole object) of this object."""
         named = self._prefix.rstrip(".") or None if field is None else self._prefix + field
-        return FileFormatError(self._file, reason, line=self._line, field=named, value=value)
+        return FileFormatError(self._file, reason, line=self._line, field=_short(named), value=value)
 
     def finish(self) -> None:
         """Refuse fields that no getter asked for: a misspelt optional field must not read as its default."""
-        if self.unknown:
+        if self._pass_over is not None:
+            for name in self.unknown:
+                self._pass_over(f"{self._prefix}{name[:80]}")
+        elif self.unknown:
             raise self.error(self.unknown[0], "is not a field of this format", self._values[self.unknown[0]])
 
     def has(self, field: str) -> bool:
@@ -119,6 +147,8 @@ class Fields:
     def choice(self, field: str, parse: Callable[[str], _T], default: object = _REQUIRED) -> _T:
         """A text that `parse` understands; its `PricingError` is retold with file, line and field."""
         text = self.text(field, default)
+        if len(text) > MAX_NAME_SHOWN:
+            raise self.error(field, f"is none of the names known here: {len(text)} characters", text)
         try:
             return parse(text)
         except PricingError as error:
@@ -218,7 +248,7 @@ class Fields:
     def _nested(self, value: object, name: str) -> Fields:
         if not isinstance(value, dict):
             raise self.error(name, "must be an object", value)
-        return Fields(value, self._file, self._line, f"{self._prefix}{name}.")
+        return Fields(value, self._file, self._line, f"{self._prefix}{name}.", self._pass_over)
 
 
 def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
@@ -229,17 +259,13 @@ def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
     """
 
     def refuse(reason: str, field: str | None = None, value: object = None) -> NoReturn:
-        raise FileFormatError(file, reason, line=line, field=field, value=value)
+        raise FileFormatError(file, reason, line=line, field=_short(field), value=value)
 
     def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        values: dict[str, object] = {}
-        for name, value in pairs:
-            if name in values:
-                refuse("stands there twice", name)
-            bad = _first_unreadable(value)
-            if bad is not None:
-                refuse("is not a number that can be used", name, bad)
-            values[name] = value
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            names = [name for name, _ in pairs]
+            refuse("stands there twice", next(name for at, name in enumerate(names) if name in names[:at]))
         return values
 
     if len(text) > MAX_LINE_BYTES:
@@ -254,17 +280,32 @@ def parse_json(text: bytes | str, file: str, line: int | None = None) -> object:
             parse_float=_fraction,
         )
     except RecursionError:
-        refuse("nests too deep")
+        refuse(TOO_DEEP)
     except UnicodeDecodeError as error:
         refuse(f"is not UTF-8 text: byte {error.start} does not decode")
     except json.JSONDecodeError as error:
         # The decoder names a line of its own; ours is that line where the document is the whole file.
         at = f"column {error.colno}" if line is not None else f"line {error.lineno}, column {error.colno}"
         refuse(f"is not JSON, or was cut off ({error.msg} at {at})")
-    bad = _first_unreadable(value)
-    if bad is not None:
-        refuse("is not a number that can be used", value=bad)
+    _check(value, refuse)
     return value
+
+
+def _check(value: object, refuse: Callable[..., NoReturn]) -> None:
+    """Refuse what nests too deep and numbers without a value. Without recursion: depth is the case.
+
+    The pending values are (value, the name of the field it stands in, its depth).
+    """
+    pending: list[tuple[object, str | None, int]] = [(value, None, 0)]
+    while pending:
+        value, field, depth = pending.pop()
+        if isinstance(value, _Unreadable):
+            refuse("is not a number that can be used", field, value)
+        if isinstance(value, (dict, list)):
+            if depth == MAX_DEPTH:
+                refuse(TOO_DEEP, field)
+            named = ((field, item) for item in value) if isinstance(value, list) else value.items()
+            pending.extend((item, name, depth + 1) for name, item in named if isinstance(item, _NESTED))
 
 
 def read_json_file(path: str | os.PathLike[str]) -> Fields:
@@ -296,39 +337,9 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write a whole file or none: a reader, or a crash at any point, sees the old content or the new one.
-
-    A temporary file in the same folder, flushed to the disk, then renamed over the target. Raises `OSError`.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(target), None  # the caller knows no temporary file
-        raise
-    _flush_folder(target.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the rename itself durable. Some file systems cannot; the rename stands all the same."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+def _short(name: str | None) -> str | None:
+    """A field's name as it may stand in a message: a damaged file can hold one of any length."""
+    return name if name is None or len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..."
 
 
 def _whole_number(text: str) -> int | _Unreadable:
@@ -338,15 +349,6 @@ def _whole_number(text: str) -> int | _Unreadable:
 def _fraction(text: str) -> float | _Unreadable:
     value = float(text)
     return value if math.isfinite(value) else _Unreadable(text)
-
-
-def _first_unreadable(value: object) -> _Unreadable | None:
-    """The first unreadable number in a value or in lists of lists of it. Objects were searched as they were built."""
-    if isinstance(value, _Unreadable):
-        return value
-    if isinstance(value, list):
-        return next((bad for item in value if (bad := _first_unreadable(item)) is not None), None)
-    return None
 
 
 def _refuse_floats(value: object) -> None:

@@ -123,7 +123,7 @@ check asks for (`proofs/frontier`), so a reading costs no look at every band."""
 
 
 def observe_bands(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) -> FrontierEvidence:
-    """The evidence after one more reading. Readings before the seed, and the seed itself, stay out."""
+    """The evidence after one more reading. Without `seed_seen` the reading stays out: it is the seed, or before."""
     if not seed_seen or reading.packed_rows == 0:
         return evidence
     retained = reading.retained_compute_bytes
@@ -144,9 +144,10 @@ def is_retained_whole(reading: Reading) -> bool:
     """Whether what the reading says was retained may bound other waves.
 
     The forward's return knows it exactly, also where the wave's peak is still to come. An interrupted reading does
-    not: its peak, which caps what it retained, may be that of a counter reset in between.
+    not: its peak, which caps what it retained, may be that of a counter reset in between. Nor does one that ran out of
+    memory, whose footprint is no figure of its own.
     """
-    return reading.kind is not ReadingKind.INTERRUPTED
+    return reading.kind not in (ReadingKind.INTERRUPTED, ReadingKind.OUT_OF_MEMORY)
 
 
 def join(bands: Bands, reading: Reading, compute_bytes: int, *, bounds: bool) -> Bands:

@@ -37,9 +37,10 @@ from functools import cmp_to_key
 from typing import Final
 
 from pricing.kernel.bands import Anchor, Bands, Cover, FrontierEvidence, find_band
-from pricing.kernel.law import WARM, Breakdown, Ineligible, Term, ineligibility, is_retained_trusted, sharing_rows
-from pricing.kernel.profile import Profile
+from pricing.kernel.law import Breakdown, Ineligible, Term, ineligibility
+from pricing.kernel.profile import Evidence
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, TRUST_GROWTH, ceil_div, maximum, minimum
+from pricing.kernel.rate_laws import WARM, is_retained_trusted, sharing_rows
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
 
@@ -291,32 +292,37 @@ def _fronts(bounds: Iterable[Bound], nowhere_above: Callable[[Bound, Bound], boo
 
 def peak_frontier(evidence: FrontierEvidence, packed_priced: bool, state_bytes: int) -> Frontier:
     """The frontier of peaks. Without packed pricing there are no charges, and L grows peaks in proportion only."""
-    key = ("peak", packed_priced, state_bytes if packed_priced else 0)
-    return _derived(evidence, key, evidence.peak)
+    return _derived(evidence, ("peak", packed_priced, state_bytes if packed_priced else 0))
 
 
 def retained_frontier(evidence: FrontierEvidence, packed_priced: bool) -> Frontier:
     """The frontier of retained bytes. No segment charge: recurrent states do not outlive their layer."""
-    return _derived(evidence, ("retained", packed_priced, 0), evidence.retained)
+    return _derived(evidence, ("retained", packed_priced, 0))
 
 
-def _derived(evidence: FrontierEvidence, key: tuple[str, bool, int], bands: Bands) -> Frontier:
+def _derived(evidence: FrontierEvidence, key: tuple[str, bool, int]) -> Frontier:
+    """`_made(evidence, key)`, remembered with the evidence: a function of the two alone, so no price can tell."""
     known = evidence.derived.get(key)
     if isinstance(known, Frontier):
         return known
-    _, packed_priced, state_bytes = key
-    frontier = frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, state_bytes)
+    frontier = _made(evidence, key)
     if len(evidence.derived) >= MOST_DERIVED:
         evidence.derived.clear()
     evidence.derived[key] = frontier
     return frontier
 
 
+def _made(evidence: FrontierEvidence, key: tuple[str, bool, int]) -> Frontier:
+    of, packed_priced, state_bytes = key
+    bands = evidence.peak if of == "peak" else evidence.retained
+    return frontier_of(bands, LOGICAL_ROW_BYTES if packed_priced else None, state_bytes)
+
+
 MOST_DERIVED: Final = 8
 """Frontiers remembered for one evidence. A job needs up to four: packed-priced or not, peak or retained."""
 
 
-def trusted_rows(wave: Wave, profile: Profile, packed_priced: bool) -> int:
+def trusted_rows(wave: Wave, profile: Evidence, packed_priced: bool) -> int:
     """P, raised to the rows that 8 times the sharing of complete readings would imply (packed-priced only)."""
     if not packed_priced or profile.warm_sharing is None:
         return wave.packed_rows
@@ -330,17 +336,17 @@ class FrontierLaw:
     name: str = "frontier"
     summary: str = "bounds a wave by every complete reading after the first (assumption SCALE)"
 
-    def ineligibility(self, profile: Profile, workload: Workload) -> tuple[Ineligible, ...]:
+    def ineligibility(self, profile: Evidence, workload: Workload) -> tuple[Ineligible, ...]:
         return ineligibility(profile, workload)
 
-    def compute_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int:
+    def compute_bytes(self, wave: Wave, profile: Evidence, packed_priced: bool) -> int:
         frontier = peak_frontier(profile.frontier, packed_priced, wave.segment_state_bytes)
         if not frontier.bounds:
             return WARM.compute_bytes(wave, profile, packed_priced)
         rows = trusted_rows(wave, profile, packed_priced)
         return frontier.least(rows, wave.logical_rows, wave.grad_segments)[0]
 
-    def breakdown(self, wave: Wave, profile: Profile, packed_priced: bool) -> Breakdown:
+    def breakdown(self, wave: Wave, profile: Evidence, packed_priced: bool) -> Breakdown:
         frontier = peak_frontier(profile.frontier, packed_priced, wave.segment_state_bytes)
         if not frontier.bounds:
             return WARM.breakdown(wave, profile, packed_priced)
@@ -363,7 +369,7 @@ class FrontierLaw:
             segment_charge_bytes=segments,
         )
 
-    def kept_bytes(self, wave: Wave, profile: Profile, packed_priced: bool) -> int | None:
+    def kept_bytes(self, wave: Wave, profile: Evidence, packed_priced: bool) -> int | None:
         if profile.retained_bytes_per_row is None or not is_retained_trusted(wave, profile):
             return None
         frontier = retained_frontier(profile.frontier, packed_priced)
@@ -372,7 +378,7 @@ class FrontierLaw:
         return frontier.least(wave.packed_rows, wave.logical_rows, wave.grad_segments)[0]
 
 
-def binding_term(wave: Wave, profile: Profile, bound: Bound, packed_priced: bool) -> str:
+def binding_term(wave: Wave, profile: Evidence, bound: Bound, packed_priced: bool) -> str:
     """The name of a binding term: its band, and whether sharing beyond reach or a contradicted band raised it."""
     band = find_band(profile.frontier.peak, bound.packed_rows, bound.logical_rows)
     assert band is not None and band.anchor is not None, "a bound comes from an anchor"

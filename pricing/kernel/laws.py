@@ -8,7 +8,8 @@ from typing import Final
 
 from pricing.kernel.errors import UnknownLawError
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import LOGICAL, PACKED, WARM, Law
+from pricing.kernel.law import Law
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 
 LAWS: Final[Mapping[str, Law]] = MappingProxyType({law.name: law for law in (LOGICAL, PACKED, WARM, FRONTIER)})
 DEFAULT_LAW: Final[Law] = WARM
@@ -19,4 +20,4 @@ def find_law(name: str) -> Law:
     try:
         return LAWS[name]
     except (KeyError, TypeError):
-        raise UnknownLawError(f"unknown law {name!r}; known: {', '.join(LAWS)}") from None
+        raise UnknownLawError(f"unknown law {str(name)[:80]!r}; known: {', '.join(LAWS)}") from None

@@ -10,11 +10,12 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from pricing.kernel.errors import QuantityError, WaveError
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS, require_count
+from pricing.kernel.shares import Share, kinds_of
 
 INACTIVE: Final = "inactive"
 SINGLE_TARGET: Final = "target:single"
@@ -27,7 +28,8 @@ class RequestSpec:
     """One request by its shapes: no token, no tensor.
 
     `input_shape` is the shape of the token ids; its product is the request's logical rows. `target_shape` is the shape
-    of the labels whose log-probabilities are wanted (None: none). `top_k` is K, or None.
+    of the labels whose log-probabilities are wanted (None: none). `top_k` is K, or None. `routes`: something of a
+    mixture's routers. `entropy`: the entropy after each token.
     """
 
     input_shape: tuple[int, ...]
@@ -36,6 +38,7 @@ class RequestSpec:
     logits: bool = False
     hidden_states: bool = False
     routes: bool = False
+    entropy: bool = False
 
     def __post_init__(self) -> None:
         for field, shape in (("input_shape", self.input_shape), ("target_shape", self.target_shape or ())):
@@ -79,6 +82,8 @@ def mix_key(request: RequestSpec) -> str:
         parts.append("hidden")
     if request.routes:
         parts.append("routes")
+    if request.entropy:
+        parts.append("entropy")
     return "+".join(parts) or INACTIVE
 
 
@@ -170,7 +175,8 @@ class Signature:
     """Identity of a profile: waves with equal signatures teach one another (laws, section 2).
 
     Made from active requests only. The short flag is not part of it: a short batch reuses the profile learned from
-    longer ones and is priced by another rule instead of starting cold.
+    longer ones and is priced by another rule instead of starting cold. `shares` says how the rows divide over kinds,
+    where there are several (`pricing.kernel.shares`); empty for a wave of one kind.
     """
 
     topology: str
@@ -179,29 +185,36 @@ class Signature:
     grad_modes: tuple[bool, ...]
     adapter_shapes: tuple[str, ...]
     recompute: RecomputeMode
+    shares: tuple[Share, ...] = ()
 
     def __post_init__(self) -> None:
         require_count("group_count", self.group_count)
         _require_distinct("request_mixes", self.request_mixes)
         _require_distinct("grad_modes", self.grad_modes)
         _require_distinct("adapter_shapes", self.adapter_shapes)
+        if tuple(sorted(self.shares)) != self.shares or len(kinds_of(self.shares)) != len(self.shares):
+            raise WaveError(f"signature shares must be sorted, one a kind, got {self.shares!r}")
+
+    @property
+    def without_shares(self) -> Signature:
+        """What waves of the same kinds have in common, whatever their proportions."""
+        return replace(self, shares=()) if self.shares else self
 
     @property
     def key(self) -> str:
         """Canonical text: equal for equal signatures, on every machine."""
         mode = self.recompute
-        return json.dumps(
-            {
-                "topology": self.topology,
-                "group_count": self.group_count,
-                "request_mixes": self.request_mixes,
-                "grad_modes": self.grad_modes,
-                "adapter_shapes": self.adapter_shapes,
-                "recompute": [mode.granularity, mode.method, mode.num_layers, mode.training],
-            },
-            sort_keys=True,
-            separators=(",", ":"),
-        )
+        facts: dict[str, object] = {
+            "topology": self.topology,
+            "group_count": self.group_count,
+            "request_mixes": self.request_mixes,
+            "grad_modes": self.grad_modes,
+            "adapter_shapes": self.adapter_shapes,
+            "recompute": [mode.granularity, mode.method, mode.num_layers, mode.training],
+        }
+        if self.shares:  # a wave of one kind has the key that it had before there were shares
+            facts["shares"] = [[share.quantity, share.kind, share.size_class] for share in self.shares]
+        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
     @property
     def digest(self) -> str:
@@ -222,7 +235,10 @@ def workload_of(groups: Sequence[RequestGroup], recompute: RecomputeMode) -> Wor
 
 
 def signature_of(groups: Sequence[RequestGroup], recompute: RecomputeMode, *, topology: str) -> Signature:
-    """The memory signature of a batch. `topology` names the parallel layout and model (any fixed text)."""
+    """The memory signature of a batch but for its shares, which depend on what the requests' tokens share.
+
+    `topology` names the parallel layout and model (any fixed text).
+    """
     counted = [group for group in groups if group.active]
     workload = workload_of(counted, recompute)
     return Signature(
@@ -236,7 +252,7 @@ def signature_of(groups: Sequence[RequestGroup], recompute: RecomputeMode, *, to
 
 
 def _require_distinct(field: str, values: tuple[_T, ...]) -> None:
-    if _distinct(values) != values:
+    if len(set(values)) < len(values) or sorted(values) != list(values):
         raise WaveError(f"signature {field} must be sorted and distinct, got {values!r}")
 
 

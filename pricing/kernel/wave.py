@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pricing.kernel.errors import QuantityError, WaveError
 from pricing.kernel.quantities import ceil_div, require_count
 from pricing.kernel.requests import Workload
+from pricing.kernel.shares import EvidenceRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,10 @@ class Wave:
     floor_bytes (F): largest analytic lower bound on compute bytes that applies; never falls as P, L, S grow.
     checkpoint_retained_bytes (C): bytes of saved layer inputs, a floor under what is retained.
     segment_state_bytes (G): state bytes of one segment in one recurrent layer; 0 for attention models.
+    forecast_bytes: the peak that a forecast says, outputs included (`pricing.kernel.forecast`); 0 where there is none.
+    It prices until a complete reading was seen, and does not fall as P, L, S grow.
+    evidence: the rows that a reading of this wave counts for, where it is of several kinds (`pricing.kernel.shares`);
+    None where these are its own. No price depends on it.
     """
 
     packed_rows: int
@@ -30,6 +35,8 @@ class Wave:
     floor_bytes: int = 0
     checkpoint_retained_bytes: int = 0
     segment_state_bytes: int = 0
+    forecast_bytes: int = 0
+    evidence: EvidenceRows | None = None
 
     def __post_init__(self) -> None:
         require_count("packed_rows", self.packed_rows)
@@ -39,7 +46,17 @@ class Wave:
         require_count("floor_bytes", self.floor_bytes)
         require_count("checkpoint_retained_bytes", self.checkpoint_retained_bytes)
         require_count("segment_state_bytes", self.segment_state_bytes)
+        require_count("forecast_bytes", self.forecast_bytes)
         require_rows_to_run(self)
+
+    @property
+    def evidence_rows(self) -> EvidenceRows:
+        """The rows that a reading of this wave counts for."""
+        if self.evidence is not None:
+            return self.evidence
+        return EvidenceRows(
+            packed_rows=self.packed_rows, logical_rows=self.logical_rows, grad_segments=self.grad_segments
+        )
 
 
 def require_rows_to_run(wave: Wave) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pricing.kernel.errors import PricingError
-from pricing.kernel.quantities import require_count
+from pricing.kernel.quantities import MAX_QUANTITY, require_count
 from pricing.kernel.requests import INACTIVE, SINGLE_TARGET, RequestSpec, mix_key
 from pricing.planner.prefix_tree import ROOT, PrefixTree
 from pricing.planner.tokens import Tokens, default_tokens
@@ -35,7 +35,8 @@ class PlanRequest:
 
     tokens: a row of token ids (list, numpy array, CPU tensor), as many as `spec.logical_rows`. Requests share rows only
     within a group: the same adapter `slot` and the same grad mode. adapter: the shape of that slot's adapter, as it
-    stands in the memory signature. output_bytes: bytes of what it asks for. Compared by identity: tokens may be arrays.
+    stands in the memory signature. output_bytes: bytes of what it asks for. padded_tail_rows: rows at its end that are
+    padding, which a refusal names. Compared by identity: tokens may be arrays.
     """
 
     tokens: Any
@@ -44,6 +45,7 @@ class PlanRequest:
     adapter: str = ""
     grads: bool = True
     output_bytes: int = 0
+    padded_tail_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,12 @@ class GroupKey:
     slot: str
     grads: bool
     adapter: str
+
+    @property
+    def kind(self) -> str:
+        """The kind of its rows: what a layer's memory for them depends on."""
+        grads = "gradients" if self.grads else "no gradients"
+        return f"{grads}, adapter {self.adapter}" if self.adapter else grads
 
 
 Item = Sequence[PlanRequest]
@@ -79,6 +87,7 @@ class Batch:
         self.output_bytes: list[int] = []
         self.group_of: list[int] = []
         self.single_target_rows: list[int | None] = []
+        self._kinds: dict[tuple[int, str], str] = {}
         self._describe()
         self._build_trees()
 
@@ -110,21 +119,35 @@ class Batch:
                 return self.group_of[request], self.terminals[request]
         return -1, ROOT
 
+    def kind_of(self, group: int, mix: str) -> str:
+        """The kind of the logical rows of a group's requests of this mix."""
+        kind = self._kinds.get((group, mix))
+        if kind is None:
+            kind = self._kinds[group, mix] = f"{mix}, {self.groups[group].kind}"
+        return kind
+
     def _describe(self) -> None:
+        """What planning needs of each request. Requests by the thousand: what is usual is asked first and in place."""
         numbers: dict[tuple[str, bool], int] = {}
-        mix_of: dict[RequestSpec, str] = {}
+        slot: str | None = None
+        grads, adapter, number = False, "", INACTIVE_GROUP
         for index, request in enumerate(self.requests):
-            spec = request.spec
-            mix = mix_of.get(spec)
-            if mix is None:
-                mix = mix_of[spec] = mix_key(spec)
+            spec, output_bytes = request.spec, request.output_bytes
+            mix = SINGLE_TARGET if _is_plain(spec) else mix_key(spec)
             length = spec.logical_rows
-            require_count("output_bytes", request.output_bytes)
+            if type(output_bytes) is not int or not 0 <= output_bytes <= MAX_QUANTITY:
+                require_count("output_bytes", output_bytes)
             self.mixes.append(mix)
             self.lengths.append(length)
-            self.output_bytes.append(request.output_bytes)
+            self.output_bytes.append(output_bytes)
             self.single_target_rows.append(length if mix == SINGLE_TARGET else None)
-            self.group_of.append(INACTIVE_GROUP if mix == INACTIVE else self._group_number(numbers, index, request))
+            if mix == INACTIVE:
+                self.group_of.append(INACTIVE_GROUP)
+                continue
+            if request.slot != slot or request.grads is not grads or request.adapter != adapter:
+                number = self._group_number(numbers, index, request)
+                slot, grads, adapter = request.slot, request.grads, request.adapter
+            self.group_of.append(number)
 
     def _group_number(self, numbers: dict[tuple[str, bool], int], index: int, request: PlanRequest) -> int:
         number = numbers.setdefault((request.slot, request.grads), len(self.groups))
@@ -148,7 +171,7 @@ class Batch:
             row = self.rows[index] = self.tokens.row(self.requests[index].tokens)
             if len(row) != self.lengths[index]:
                 raise BatchError(index, f"{len(row)} tokens, but its input shape has {self.lengths[index]}")
-            trees[group].add(row)
+            trees[group].add_row(row)
             members[group].append(index)
         self.parents: list[int] = [-1]
         self.depths: list[int] = [0]
@@ -165,3 +188,15 @@ class Batch:
         self.sources.extend(requests[source] for source in nodes.sources[1:])
         for request, terminal in zip(requests, nodes.terminals, strict=True):
             self.terminals[request] = terminal + shift if terminal else ROOT
+
+
+def _is_plain(spec: RequestSpec) -> bool:
+    """Whether a request asks for one label a row of a flat input and nothing else, as almost all do."""
+    shape = spec.target_shape
+    return (
+        shape is not None
+        and spec.top_k is None
+        and not (spec.logits or spec.hidden_states or spec.routes or spec.entropy)
+        and len(shape) == 1
+        and shape == spec.input_shape
+    )

@@ -7,14 +7,18 @@ costs O(new segments), and a whole curve O(requests + segments).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from pricing.kernel.quantities import SHORT_REQUEST_ROWS, ceil_div
+from pricing.kernel.quantities import MAX_QUANTITY, SHORT_REQUEST_ROWS, ceil_div
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.kernel.shares import ONE_KIND, KindRows, Share, shares_of
 from pricing.planner.batch import INACTIVE_GROUP, Batch
 from pricing.planner.prefix_tree import ROOT
+
+_T = TypeVar("_T", str, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,8 @@ class WaveShape:
     """Rows and bytes of a set of requests at full sharing.
 
     packed_rows: token rows, each group rounded up to its row multiple. shared_rows: the same before rounding (the
-    minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum).
+    minimum any layout needs). unshared_rows: rows without any sharing, rounded up a group (the maximum). kinds: the
+    rows of each kind where there are several. grad_rows: packed rows of gradient groups (None: nobody counted).
     """
 
     packed_rows: int
@@ -32,16 +37,35 @@ class WaveShape:
     grad_segments: int
     segments: int
     output_bytes: int
+    kinds: KindRows = ONE_KIND
+    grad_rows: int | None = None
+
+    @property
+    def rows_with_gradients(self) -> int:
+        """Packed rows of gradient groups; all of them where nobody counted and there is a segment with gradients."""
+        if self.grad_rows is None:
+            return self.packed_rows if self.grad_segments else 0
+        return min(self.grad_rows, self.packed_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """A stretch of widths over which signature and eligibility stay fixed, from `first_width` to the next regime."""
+    """A stretch of widths over which signature and eligibility stay fixed, from `first_width` to the next regime.
+
+    Shares may come back to what they were: the same signature is then several regimes.
+    """
 
     first_width: int
-    groups: tuple[int, ...]
+    group_count: int
+    grad_modes: tuple[bool, ...]
+    adapter_shapes: tuple[str, ...]
     mixes: tuple[str, ...]
     has_short_request: bool
+    kinds: KindRows = ONE_KIND
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        return () if self.kinds is ONE_KIND else shares_of(self.kinds)
 
 
 class Gathering:
@@ -53,14 +77,21 @@ class Gathering:
         self._multiple = row_multiple
         self._is_end: dict[int, bool] = {ROOT: True}
         self._group_rows: dict[int, list[int]] = {}
+        self._group_kinds: dict[int, str] = {}
+        self._asked: dict[tuple[int, str], str] = {}
+        self._packed_kinds: dict[str, int] = {}
+        self._logical_kinds: dict[str, int] = {}
         self.packed_rows = 0
         self.shared_rows = 0
         self.unshared_rows = 0
         self.logical_rows = 0
+        self.grad_rows = 0
         self.grad_segments = 0
         self.segments = 0
         self.output_bytes = 0
-        self.mixes: set[str] = set()
+        self.mixes: list[str] = []
+        self.grad_modes: list[bool] = []
+        self.adapter_shapes: list[str] = []
         self.shortest_single_target_rows: int | None = None
 
     def add(self, request: int) -> None:
@@ -78,7 +109,13 @@ class Gathering:
         if batch.groups[group].grads:
             self.grad_segments += segments
         self.output_bytes += batch.output_bytes[request]
-        self.mixes.add(batch.mixes[request])
+        asked = group, batch.mixes[request]
+        kind = self._asked.get(asked)
+        if kind is None:
+            kind = self._asked[asked] = batch.kind_of(*asked)
+            _insert_once(self.mixes, asked[1])
+        if length:
+            self._logical_kinds[kind] = self._logical_kinds.get(kind, 0) + length
         single = batch.single_target_rows[request]
         if single is not None:
             shortest = self.shortest_single_target_rows
@@ -103,7 +140,11 @@ class Gathering:
         held = self._group_rows.get(group)
         if held is None:
             held = self._group_rows[group] = [0, 0]
-        multiple = self._multiple
+            key = self._batch.groups[group]
+            self._group_kinds[group] = key.kind
+            _insert_once(self.grad_modes, key.grads)
+            _insert_once(self.adapter_shapes, key.adapter)
+        multiple, before = self._multiple, self.packed_rows
         if multiple == 1:
             self.packed_rows += rows
             self.unshared_rows += length
@@ -111,6 +152,12 @@ class Gathering:
             shared, unshared = held
             self.packed_rows += multiple * (ceil_div(shared + rows, multiple) - ceil_div(shared, multiple))
             self.unshared_rows += multiple * (ceil_div(unshared + length, multiple) - ceil_div(unshared, multiple))
+        grown = self.packed_rows - before
+        if grown:
+            kind = self._group_kinds[group]
+            self._packed_kinds[kind] = self._packed_kinds.get(kind, 0) + grown
+        if self._batch.groups[group].grads:
+            self.grad_rows += grown
         held[0] += rows
         held[1] += length
 
@@ -130,14 +177,19 @@ class Gathering:
         return len(self._group_rows)
 
     @property
-    def groups(self) -> tuple[int, ...]:
-        """Numbers of the groups with an active request so far."""
-        return tuple(sorted(self._group_rows))
-
-    @property
     def has_short_request(self) -> bool:
         shortest = self.shortest_single_target_rows
         return shortest is not None and shortest < SHORT_REQUEST_ROWS
+
+    def kind_rows(self) -> KindRows:
+        """The rows of each kind, where there are several."""
+        return self.all_kind_rows() if len(self._logical_kinds) > 1 else ONE_KIND
+
+    def all_kind_rows(self) -> KindRows:
+        """The rows of each kind, also of a single one. Groups of one grad mode and adapter shape are one kind.
+
+        They are counted as requests join: a wave of thousands of kinds costs no more a request than one of a few."""
+        return KindRows.of(self._packed_kinds.items(), self._logical_kinds.items())
 
     @property
     def shape(self) -> WaveShape:
@@ -149,7 +201,16 @@ class Gathering:
             grad_segments=self.grad_segments,
             segments=self.segments,
             output_bytes=self.output_bytes,
+            kinds=self.kind_rows(),
+            grad_rows=self.grad_rows,
         )
+
+
+def _insert_once(values: list[_T], value: _T) -> None:
+    """Keep `values` sorted and distinct."""
+    at = bisect_left(values, value)
+    if at == len(values) or values[at] != value:
+        values.insert(at, value)
 
 
 def gather(batch: Batch, requests: Iterable[int], row_multiple: int = 1) -> Gathering:
@@ -167,20 +228,37 @@ class Curve:
         self._batch = batch
         self._start = start
         self._gathering = Gathering(batch, row_multiple)
-        self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._columns: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._kinds: list[KindRows] = []
         self._shortest: list[int | None] = []
         self._regimes: list[Regime] = []
         self._seen = (-1, -1, False)
+        self._limit = len(batch) - start
+        self._last_shares: tuple[Share, ...] | None = None
 
     @property
     def limit(self) -> int:
-        """The widest wave: every item from `start` on."""
+        """The widest wave that there can be: every item from `start` on, or as many as have countable rows and bytes.
+
+        Sums beyond 2**63 - 1 are found as the curve grows: `reaches` tells.
+        """
+        return self._limit
+
+    @property
+    def items_left(self) -> int:
+        """Items from `start` on."""
         return len(self._batch) - self._start
+
+    def reaches(self, width: int) -> bool:
+        """Whether there is a wave of `width` items."""
+        if width <= self._limit:
+            self._extend(width)
+        return width <= self._limit
 
     def shape(self, width: int) -> WaveShape:
         """The shape of the first `width` items (1 to `limit`)."""
         self._extend(width)
-        packed, shared, unshared, logical, grad_segments, segments, output = self._columns[width - 1]
+        packed, shared, unshared, logical, grad_segments, segments, output, grad_rows = self._columns[width - 1]
         return WaveShape(
             packed_rows=packed,
             shared_rows=shared,
@@ -189,6 +267,8 @@ class Curve:
             grad_segments=grad_segments,
             segments=segments,
             output_bytes=output,
+            kinds=self._kinds[width - 1],
+            grad_rows=grad_rows,
         )
 
     def regime(self, width: int) -> Regime:
@@ -197,8 +277,9 @@ class Curve:
         return self._regimes[self._regime_index(width)]
 
     def last_width_of_regime(self, width: int, at_most: int) -> int:
-        """The last width of `width`'s regime that is at most `at_most`, which is at most `limit`."""
+        """The last width of `width`'s regime that is at most `at_most`."""
         self._extend(at_most)
+        at_most = min(at_most, self._limit)
         following = self._regime_index(width) + 1
         if following == len(self._regimes):
             return at_most
@@ -208,7 +289,7 @@ class Curve:
         """The facts of eligibility of the first `width` items."""
         regime = self.regime(width)
         return Workload(
-            grad_modes=tuple(sorted({self._batch.groups[group].grads for group in regime.groups})),
+            grad_modes=regime.grad_modes,
             request_mixes=regime.mixes,
             recompute=recompute,
             shortest_single_target_rows=self._shortest[width - 1],
@@ -217,14 +298,14 @@ class Curve:
     def signature(self, width: int, recompute: RecomputeMode, topology: str) -> Signature:
         """The memory signature of the first `width` items."""
         regime = self.regime(width)
-        groups = [self._batch.groups[group] for group in regime.groups]
         return Signature(
             topology=topology,
-            group_count=len(groups),
+            group_count=regime.group_count,
             request_mixes=regime.mixes,
-            grad_modes=tuple(sorted({group.grads for group in groups})),
-            adapter_shapes=tuple(sorted({group.adapter for group in groups})),
+            grad_modes=regime.grad_modes,
+            adapter_shapes=regime.adapter_shapes,
             recompute=recompute,
+            shares=regime.shares,
         )
 
     def _regime_index(self, width: int) -> int:
@@ -232,11 +313,16 @@ class Curve:
 
     def _extend(self, width: int) -> None:
         assert 1 <= width <= self.limit, (width, self.limit)
-        gathering = self._gathering
+        gathering, first_request, add = self._gathering, self._batch.first_request, self._gathering.add
+        note_column, note_kinds, note_shortest = self._columns.append, self._kinds.append, self._shortest.append
         for joined in range(len(self._columns) + 1, width + 1):
-            for request in self._batch.item_requests(self._start + joined - 1, 1):
-                gathering.add(request)
-            self._columns.append(
+            item = self._start + joined - 1
+            for request in range(first_request[item], first_request[item + 1]):
+                add(request)
+            if joined > 1 and max(gathering.unshared_rows, gathering.output_bytes) > MAX_QUANTITY:
+                self._limit = joined - 1  # the narrowest wave is not cut off: its own error names the quantity
+                return
+            note_column(
                 (
                     gathering.packed_rows,
                     gathering.shared_rows,
@@ -245,22 +331,36 @@ class Curve:
                     gathering.grad_segments,
                     gathering.segments,
                     gathering.output_bytes,
+                    gathering.grad_rows,
                 )
             )
-            self._shortest.append(gathering.shortest_single_target_rows)
+            note_kinds(gathering.kind_rows())
+            note_shortest(gathering.shortest_single_target_rows)
             self._note_regime(joined)
 
     def _note_regime(self, width: int) -> None:
-        """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change."""
-        gathering = self._gathering
+        """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change. Shares go
+        up and down; they are looked at only where nothing else tells."""
+        gathering, kinds = self._gathering, self._kinds[width - 1]
         seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
-        if seen != self._seen:
-            self._seen = seen
-            self._regimes.append(
-                Regime(
-                    first_width=width,
-                    groups=gathering.groups,
-                    mixes=tuple(sorted(gathering.mixes)),
-                    has_short_request=gathering.has_short_request,
-                )
+        if seen == self._seen and (kinds is ONE_KIND or shares_of(kinds) == self._shares_seen()):
+            return
+        self._seen = seen
+        self._last_shares = None
+        self._regimes.append(
+            Regime(
+                first_width=width,
+                group_count=gathering.group_count,
+                grad_modes=tuple(gathering.grad_modes),
+                adapter_shapes=tuple(gathering.adapter_shapes),
+                mixes=tuple(gathering.mixes),
+                has_short_request=gathering.has_short_request,
+                kinds=kinds,
             )
+        )
+
+    def _shares_seen(self) -> tuple[Share, ...]:
+        """The shares of the regime noted last."""
+        if self._last_shares is None:
+            self._last_shares = self._regimes[-1].shares
+        return self._last_shares

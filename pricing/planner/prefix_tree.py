@@ -39,7 +39,10 @@ class PrefixTree:
 
     def add(self, tokens: Any) -> int:
         """Add a row of token ids in caller order; returns its index. Raises `TokenError`."""
-        row = self._tokens.row(tokens)
+        return self.add_row(self._tokens.row(tokens))
+
+    def add_row(self, row: Any) -> int:
+        """Add what `Tokens.row` made."""
         tail, depth = self._start_beside_last(row)
         tail, depth = self._descend(row, tail, depth)
         index = len(self._rows)
@@ -89,20 +92,30 @@ class PrefixTree:
     def _mark_stop(self, tail: int, depth: int) -> None:
         """A segment ends at this depth of the tail: a row ends there or tails part there. Depth 0 is the root."""
         stops = self._tail_stops[tail]
+        if not stops:
+            if depth > 0:
+                stops.append(depth)
+            return
         at = bisect_left(stops, depth)
         if depth > 0 and (at == len(stops) or stops[at] != depth):
             stops.insert(at, depth)
 
     def freeze(self) -> SegmentTree:
         """The segments, numbered depth-first with children in first-seen order."""
-        branches_at: dict[tuple[int, int], list[int]] = {}
+        branches_of: list[dict[int, list[int]] | None] = [None] * len(self._tail_row)
         for tail in range(1, len(self._tail_row)):
-            branches_at.setdefault((self._tail_parent[tail], self._tail_start[tail]), []).append(tail)
+            parent, start = self._tail_parent[tail], self._tail_start[tail]
+            branches = branches_of[parent]
+            if branches is None:
+                branches_of[parent] = {start: [tail]}
+            else:
+                branches.setdefault(start, []).append(tail)
         node_at: dict[tuple[int, int], int] = {(ROOT, 0): ROOT}
         parents, depths, sources = [-1], [0], [-1]
         # A stack of (tail, index into its stops, parent node). A tail's own continuation is older than what
         # branches off it, so it is pushed last and comes first.
-        pending = [(tail, 0, ROOT) for tail in reversed(branches_at.get((ROOT, 0), []))]
+        from_root = branches_of[ROOT] or {}
+        pending = [(tail, 0, ROOT) for tail in reversed(from_root.get(0, []))]
         pending.append((ROOT, 0, ROOT))
         while pending:
             tail, stop_index, parent = pending.pop()
@@ -114,8 +127,11 @@ class PrefixTree:
             parents.append(parent)
             depths.append(depth)
             sources.append(self._tail_source[tail])
-            pending.extend((branch, 0, node) for branch in reversed(branches_at.get((tail, depth), [])))
-            pending.append((tail, stop_index + 1, node))
+            branches = branches_of[tail]
+            if branches is not None and depth in branches:
+                pending.extend([(branch, 0, node) for branch in reversed(branches[depth])])
+            if stop_index + 1 < len(stops):
+                pending.append((tail, stop_index + 1, node))
         terminals = [node_at[place] if place[1] else ROOT for place in self._places]
         return SegmentTree(parents=parents, depths=depths, sources=sources, terminals=terminals)
 

@@ -5,13 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pricing.kernel.law import Law, Price, required_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import Price, required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, ceil_div
 from pricing.kernel.wave import Wave
 from pricing.planner.budget import fits
 from pricing.planner.split import RungTried
 from pricing.text import gib_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked for, before it became the rows that were priced.
+
+    shared_rows: token rows at full sharing. row_multiple, topology: what rounded them up. padded_tail_rows: of the
+    logical rows, those at the ends of requests that are padding. floor_parts: what the static floor consists of, by
+    name, in bytes.
+    """
+
+    shared_rows: int
+    row_multiple: int
+    topology: str
+    padded_tail_rows: int = 0
+    floor_parts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +46,7 @@ class Refusal:
     shortfall_bytes: int
     rows_that_fit: int
     rungs: tuple[RungTried, ...]
+    asked: Asked | None = None
 
     @classmethod
     def of(
@@ -39,6 +57,7 @@ class Refusal:
         law: Law,
         available_bytes: int,
         rungs: Sequence[RungTried],
+        asked: Asked | None = None,
     ) -> Refusal:
         return cls(
             wave=wave,
@@ -47,10 +66,11 @@ class Refusal:
             shortfall_bytes=max(0, priced.required_bytes - available_bytes),
             rows_that_fit=_rows_that_fit(wave, profile, law, priced, available_bytes),
             rungs=tuple(rungs),
+            asked=asked,
         )
 
     def __str__(self) -> str:
-        return "\n".join([self._asked(), *self._parts(), *self._tried(), self._remedy()])
+        return "\n".join([self._asked(), *self._rounded(), *self._parts(), *self._tried(), self._remedy()])
 
     def _asked(self) -> str:
         wave = self.wave
@@ -59,6 +79,31 @@ class Refusal:
             f"segments {wave.grad_segments:,}): "
             f"needs {gib_text(self.price.required_bytes)} of {gib_text(self.available_bytes)}"
         )
+
+    def _rounded(self) -> list[str]:
+        """Where the priced rows are others than the requests' own."""
+        asked, lines = self.asked, []
+        if asked is None:
+            return []
+        priced = self.wave.packed_rows
+        if asked.row_multiple > 1 and priced != asked.shared_rows:
+            lines.append(
+                f"  {priced:,} rows of {asked.shared_rows:,}: each group is rounded up to a multiple of "
+                f"{asked.row_multiple:,} (topology {asked.topology or 'not named'})"
+            )
+        elif priced != asked.shared_rows:
+            lines.append(
+                f"  {priced:,} rows of {asked.shared_rows:,}: as many as hold its kinds in the proportions that were "
+                f"learned, or the busiest rank's (topology {asked.topology or 'not named'})"
+            )
+        if asked.padded_tail_rows:
+            logical = self.wave.logical_rows
+            lines.append(
+                f"  {asked.padded_tail_rows:,} of the {logical:,} logical rows are padding at the ends of requests: "
+                f"without them {logical - asked.padded_tail_rows:,} would be left, "
+                f"and what rows cost shrinks in proportion"
+            )
+        return lines
 
     def _parts(self) -> list[str]:
         priced = self.price
@@ -72,8 +117,11 @@ class Refusal:
             ("charge for segments", priced.segment_charge_bytes),
             ("outputs", priced.output_bytes),
             ("floor", priced.floor_bytes),
+            ("forecast, without its safety factor", self.wave.forecast_bytes),
         )
         parts += [f"  {name}: {gib_text(size)}" for name, size in charges if size]
+        if self.asked is not None and priced.floor_bytes:
+            parts += [f"    of the floor, {name}: {gib_text(size)}" for name, size in self.asked.floor_parts if size]
         return parts
 
     def _tried(self) -> list[str]:

@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final
+from typing import Final, Protocol
 
-from pricing.kernel.law import Law, required_bytes, retained_bytes
-from pricing.kernel.profile import Profile
+from pricing.kernel.law import Law
+from pricing.kernel.price import cold_footprint_bytes, evidence_bytes, required_bytes, retained_bytes
+from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import TRUST_GROWTH, Safety, ceil_div, with_safety
-from pricing.kernel.requests import Workload
+from pricing.kernel.requests import Signature, Workload
+from pricing.kernel.shares import Share
+from pricing.kernel.splits import SplitKey, split_key_of
 from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch
 from pricing.planner.budget import fits
 from pricing.planner.curve import Gathering, WaveShape, gather
 from pricing.planner.setting import Setting
-
-SplitKey = tuple[tuple[int, int, int, int], ...]
-"""What makes two splits identical: (packed rows, logical rows, segments, output bytes) of each child, in order."""
 
 DENSE_RUNGS: Final = 16
 """Rungs up to here are all tried; beyond, each next one has an eighth more children."""
@@ -81,6 +81,9 @@ class Ladder:
     safety: Safety
     available_bytes: int
     measured_splits: Mapping[SplitKey, int]
+    signature: Signature
+    shares: tuple[Share, ...] = ()
+    floors: bool = True
 
     def climb(self) -> list[RungTried]:
         """Rungs in order up to the first that fits; the last one does not fit if none does."""
@@ -102,8 +105,8 @@ class Ladder:
             ordered = self.batch.depth_first(self.requests)
             parts = cut(self.batch, ordered, subforwards, self.setting.row_multiple)
             children = tuple(self.child(part) for part in parts)
-            measured = self.measured_splits.get(split_key(children))
-            cost = max(rung_cost_bytes(children), measured or 0)
+            measured = self.measured_splits.get(split_key(self.signature, children))
+            cost = split_cost_bytes(children, measured)
         return RungTried(
             subforwards=subforwards,
             children=children,
@@ -114,7 +117,10 @@ class Ladder:
         )
 
     def child(self, requests: Sequence[int]) -> SplitChild:
-        shape = gather(self.batch, requests, self.setting.row_multiple).shape
+        gathering = gather(self.batch, requests, self.setting.row_multiple)
+        shape = gathering.shape
+        if self.shares:
+            shape = replace(shape, kinds=gathering.all_kind_rows())
         wave = self.wave(shape, requests)
         return SplitChild(
             requests=tuple(requests),
@@ -124,7 +130,18 @@ class Ladder:
         )
 
     def wave(self, shape: WaveShape, requests: Sequence[int]) -> Wave:
-        return self.setting.wave(shape, requests, self.workload, cold=self.profile.is_empty)
+        """The wave of a child. Its kinds are mixed otherwise than the whole's: it counts for the rows of a wave of the
+        whole's proportions that holds as many of each kind, when it is priced and when it is read."""
+        wave = self.setting.wave(
+            shape,
+            requests,
+            self.workload,
+            cold=self.profile.is_empty,
+            forecast=self.profile.complete_readings == 0,
+            shares=self.shares,
+            floors=self.floors,
+        )
+        return replace(wave, evidence=None)
 
 
 def rung_sizes(active_requests: int) -> Iterator[int]:
@@ -137,16 +154,30 @@ def rung_sizes(active_requests: int) -> Iterator[int]:
         yield active_requests
 
 
-def rung_cost_bytes(children: Sequence[SplitChild]) -> int:
+class PricedChild(Protocol):
+    """A sub-forward's two prices in bytes, wherever they stand."""
+
+    @property
+    def required_bytes(self) -> int: ...
+
+    @property
+    def retained_bytes(self) -> int: ...
+
+
+def split_cost_bytes(children: Sequence[PricedChild], measured_bytes: int | None) -> int:
+    """What is held for a split: its rung's cost, and at least the measured peak of an identical one."""
+    return max(rung_cost_bytes(children), measured_bytes or 0)
+
+
+def rung_cost_bytes(children: Sequence[PricedChild]) -> int:
     """Bytes of a rung: every child retained, and the one with most to add at its peak."""
     retained = sum(child.retained_bytes for child in children)
     return retained + max(child.required_bytes - child.retained_bytes for child in children)
 
 
-def split_key(children: Sequence[SplitChild]) -> SplitKey:
+def split_key(signature: Signature, children: Sequence[SplitChild]) -> SplitKey:
     """Identity of a split, for its measured peak."""
-    waves = [child.wave for child in children]
-    return tuple((wave.packed_rows, wave.logical_rows, wave.grad_segments, wave.output_bytes) for wave in waves)
+    return split_key_of(signature, (child.wave for child in children))
 
 
 def cut(batch: Batch, ordered: Sequence[int], parts: int, row_multiple: int = 1) -> list[list[int]]:
@@ -202,18 +233,29 @@ def _cut_at(
 
 
 def retained_lower_bound_bytes(wave: Wave, profile: Profile, law: Law, safety: Safety) -> int:
-    """A lower bound on the retained bytes of any layout of a wave, from the wave at full sharing (its fewest rows).
+    """A lower bound on the retained bytes of any layout of a wave, of either quantity as in `retained_bytes`.
+
+    `profile` is not empty.
+    """
+    allocated = _retained_lower_bound(wave, profile, law, safety)
+    if profile.footprint.is_empty:
+        return cold_footprint_bytes(wave, allocated)
+    return max(allocated, _retained_lower_bound(wave, profile.footprint, law, safety))
+
+
+def _retained_lower_bound(wave: Wave, profile: Evidence, law: Law, safety: Safety) -> int:
+    """The same by one body of evidence, from the wave at full sharing (its fewest rows).
 
     The retained price at full sharing is *not* one: a layout with more rows may lie inside the sharing window where the
     full-sharing one lies outside and counts as keeping everything. Either a layout is outside a window, and retains its
-    required bytes, or it has at least L / (8 r) rows and retains what these keep. `profile` is not empty.
+    required bytes, or it has at least L / (8 r) rows and retains what these keep.
     """
     rows = max(
         wave.packed_rows,
         ceil_div(wave.logical_rows * profile.sharing.packed_rows, TRUST_GROWTH * profile.sharing.logical_rows),
     )
     bare = replace(wave, grad_segments=0)
-    required = required_bytes(bare, profile, law, safety)
+    required = evidence_bytes(bare, profile, law, safety)
     if wave.packed_rows == 0:
         return required
     inside = replace(bare, packed_rows=rows)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from pricing.kernel.errors import PricingError
 
 FIRST_BLOCK_TOKENS: Final = 128
+EXPECTED_MARGIN_TOKENS: Final = 8
 BLOCK_GROWTH: Final = 4
 """Blocks start small, because what lies behind a difference is read for nothing, and grow, because a long shared prompt
 should not pay a call for every few tokens."""
@@ -143,6 +144,8 @@ class NumpyTokens:
 
     def row(self, tokens: Any) -> Any:
         numpy = self._numpy
+        if type(tokens) is numpy.ndarray and tokens.ndim == 1 and tokens.dtype.char in "lqi":
+            return tokens  # signed, of 64 or 32 bits: as it is
         try:
             if isinstance(tokens, (list, tuple)):
                 _refuse_flags(tokens)
@@ -162,14 +165,15 @@ class NumpyTokens:
         stop = min(len(left), len(right))
         if start < stop and left[start] != right[start]:
             return start
-        block = max(FIRST_BLOCK_TOKENS, expected - start)
+        # Just beyond where they are expected to part: one comparison where they do.
+        block = max(FIRST_BLOCK_TOKENS, expected - start + EXPECTED_MARGIN_TOKENS)
         while start < stop:
             end = min(start + block, stop)
             differs = left[start:end] != right[start:end]
             first = int(differs.argmax())
             if differs[first]:
                 return start + first
-            start, block = end, _next_block(block, expected)
+            start, block = end, block * BLOCK_GROWTH
         return stop
 
     def filled(self, count: int, value: int) -> Any:

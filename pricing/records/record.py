@@ -6,20 +6,15 @@ eligibility (the recompute mode as read live), the profile's content, the law, t
 and every width and rung that was tried with its own rows, price and budget. It holds no token ids, no paths and no
 names but those the caller gave: lengths, tree structure and counts say all that a price depends on.
 
-Text is canonical JSON: whole numbers only, sorted names, so that equal records are equal bytes. The dataclasses below
-are the format; `spec/report.schema.json` is generated from them.
+The dataclasses below are the format; `records.record_file` writes and reads them, `records.write_down` makes them from
+plans, and `spec/report.schema.json` is generated from them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pricing.formats.codec import (
@@ -27,47 +22,25 @@ from pricing.formats.codec import (
     Findings,
     IncompleteRecordError,
     Leaf,
-    RecordError,
     RecordFieldError,
     Signed,
-    decode,
-    encode,
-    json_schema,
 )
 from pricing.formats.profile_file import profile_from_json, profile_to_json
-from pricing.formats.strict_json import Fields, canonical_json, parse_json
-from pricing.kernel.law import Price, Term
-from pricing.kernel.profile import Profile, observe_all
+from pricing.formats.strict_json import Fields
+from pricing.kernel.law import Term
+from pricing.kernel.price import Price, Quantity, QuantityPrice
+from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.reading import Reading, ReadingKind
-from pricing.kernel.requests import RecomputeMode, Signature, Workload
+from pricing.kernel.requests import RecomputeMode, Workload
 from pricing.kernel.wave import Wave
 from pricing.planner.budget import Budget
 
-SCHEMA_VERSION: Final = 1
-"""Version of the format. Fields may be added within a version; a change of meaning or a removal raises it."""
-
-MAX_RECORD_BYTES: Final = 256 << 10
-"""Default cap on one record's text. A record of a 40-step search with a GRPO batch's structure is about 30 KiB."""
-
-LEAST_RECORD_BYTES: Final = 16 << 10
-"""Smallest cap that can be asked for: what cannot be omitted (wave, profile, price, budget) needs a few KiB."""
-
-MAX_READ_BYTES: Final = 4 << 20
-"""Longest text that the reader takes; longer is an error before anything is parsed."""
+SCHEMA_VERSION: Final = 2
+"""Version of the format. Fields may be added within a version; a change of meaning or a removal raises it. In version
+1 a wave's price was that of what it allocates; since version 2 it is the higher of that and its footprint's."""
 
 PER_MILLION: Final = 1_000_000
-
-
-class NewerRecordError(RecordError):
-    """A record of a later format version than this build knows."""
-
-
-class RecordTooLargeError(RecordError):
-    """A record that stays over its size cap although every part that may be omitted was."""
-
-
-# --- the parts -------------------------------------------------------------------------------------------------------
 
 
 class Event(StrEnum):
@@ -111,15 +84,16 @@ class RecomputeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityFacts:
-    """What a memory signature holds beyond the regime's own facts."""
+    """What a memory signature holds beyond the regime's own facts. `shares`: in words, for people; none before 0.2."""
 
     topology: str
     group_count: Count
     adapter_shapes: tuple[str, ...]
+    shares: tuple[str, ...] = ()
 
 
 def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
-    """A profile, read by the profile file's own reader after what that would refuse as unknown was put aside."""
+    """A profile, read by the profile file's own reader, which here passes over what it does not know."""
     if not isinstance(data, dict):
         raise RecordFieldError(where, "must be an object")
     for name in _PROFILE_FIELDS_NEEDED:
@@ -128,30 +102,9 @@ def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
     if not any(name.startswith("warm_") for name in data):
         findings.remarks.append(f"{where} has no warm fields: priced as before there were any")
         data = {name: value for name, value in data.items() if name != "frontier"}  # which came after them
-    known = _known_part(data, profile_to_json(_FULL_PROFILE), findings, where)
-    assert isinstance(known, dict), "the known part of an object is an object"
-    return profile_from_json(Fields(known, "record", prefix=f"{where}."))
+    return profile_from_json(Fields(data, "record", prefix=f"{where}.", pass_over=findings.add_unknown))
 
 
-def _known_part(data: object, example: object, findings: Findings, where: str) -> object:
-    """`data` without the fields that `example`, which has every field there is, does not have."""
-    if isinstance(data, dict) and isinstance(example, dict):
-        for name in data.keys() - example.keys():
-            findings.add_unknown(f"{where}.{name[:80]}")
-        return {
-            name: _known_part(value, example[name], findings, f"{where}.{name}")
-            for name, value in data.items()
-            if name in example
-        }
-    if isinstance(data, list) and isinstance(example, list) and example:
-        return [_known_part(item, example[0], findings, f"{where}[{at}]") for at, item in enumerate(data)]
-    return data
-
-
-_EXAMPLE_READING: Final = Reading(
-    packed_rows=1, logical_rows=1, grad_segments=1, output_bytes=0, peak_delta_bytes=1, retained_bytes=1
-)
-_FULL_PROFILE: Final = observe_all(Profile(), [_EXAMPLE_READING] * 3)
 _PROFILE_FIELDS_NEEDED: Final = ("peak_bytes_per_row", "largest_packed_rows", "sharing")
 _PROFILE_SCHEMA: Final = {
     "type": "object",
@@ -169,7 +122,7 @@ class ProfileFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regime:
+class RegimeFacts:
     """Facts that waves of one search share: what decides eligibility, whose profile it is, and which profile it was.
 
     `profile` is the index of an entry of the record's `profiles`. `signature` is the signature's digest, None where the
@@ -197,6 +150,7 @@ class WaveFacts:
     checkpoint_retained_bytes: Count
     segment_state_bytes: Count
     shortest_single_target_rows: Count | None
+    forecast_bytes: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +164,40 @@ class TermFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuantityFacts:
+    """The price of one quantity, taken apart. Not `learned`: a footprint priced at a factor above what is allocated."""
+
+    quantity: Quantity
+    learned: bool
+    required_bytes: Count
+    retained_bytes: Count
+    compute_bytes: Count
+    terms: tuple[TermFacts, ...]
+    logical_charge_bytes: Count
+    segment_charge_bytes: Count
+    binding_term: str
+
+    @classmethod
+    def of(cls, price: QuantityPrice) -> Self:
+        return cls(
+            quantity=price.quantity,
+            learned=price.learned,
+            required_bytes=price.required_bytes,
+            retained_bytes=price.retained_bytes,
+            compute_bytes=price.compute_bytes,
+            terms=tuple(_term_facts(term) for term in price.terms),
+            logical_charge_bytes=price.logical_charge_bytes,
+            segment_charge_bytes=price.segment_charge_bytes,
+            binding_term=str(price.binding_term),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceFacts:
-    """A price with its parts. `ineligible` holds the names of the reasons why it was not packed-priced."""
+    """A price with its parts: those of the quantity that decided, and beside them the price of the other.
+
+    `ineligible` holds the names of the reasons why it was not packed-priced. other: None before version 2.
+    """
 
     required_bytes: Count
     retained_bytes: Count
@@ -223,20 +209,45 @@ class PriceFacts:
     segment_charge_bytes: Count
     binding_term: str
     ineligible: tuple[str, ...]
+    quantity: Quantity = Quantity.ALLOCATED
+    learned: bool = True
+    other: QuantityFacts | None = None
 
     @classmethod
     def of(cls, price: Price) -> Self:
+        deciding = price.deciding
+        other = price.allocated if deciding is price.footprint else price.footprint
+        return cls._of(price, deciding, price.required_bytes, price.retained_bytes, QuantityFacts.of(other))
+
+    @classmethod
+    def of_allocated(cls, price: Price) -> Self:
+        """The price as it was before there were footprints: what records of version 1 hold."""
+        allocated = price.allocated
+        return cls._of(price, allocated, allocated.required_bytes, allocated.retained_bytes, None)
+
+    @classmethod
+    def _of(
+        cls,
+        price: Price,
+        deciding: QuantityPrice,
+        required_bytes: int,
+        retained_bytes: int,
+        other: QuantityFacts | None,
+    ) -> Self:
         return cls(
-            required_bytes=price.required_bytes,
-            retained_bytes=price.retained_bytes,
-            compute_bytes=price.compute_bytes,
+            required_bytes=required_bytes,
+            retained_bytes=retained_bytes,
+            compute_bytes=deciding.compute_bytes,
             output_bytes=price.output_bytes,
             floor_bytes=price.floor_bytes,
-            terms=tuple(_term_facts(term) for term in price.terms),
-            logical_charge_bytes=price.logical_charge_bytes,
-            segment_charge_bytes=price.segment_charge_bytes,
-            binding_term=str(price.binding_term),
+            terms=tuple(_term_facts(term) for term in deciding.terms),
+            logical_charge_bytes=deciding.logical_charge_bytes,
+            segment_charge_bytes=deciding.segment_charge_bytes,
+            binding_term=str(deciding.binding_term),
             ineligible=tuple(reason.name for reason in price.ineligible),
+            quantity=deciding.quantity,
+            learned=other is None or deciding.learned,
+            other=other,
         )
 
 
@@ -254,6 +265,8 @@ class BudgetFacts:
     reserve_bytes: Count
     reusable_cache_bytes: Count
     available_bytes: Signed
+    reservable_bytes: Signed | None = None
+    held_back_bytes: Count = 0
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
@@ -262,6 +275,8 @@ class BudgetFacts:
             reserve_bytes=budget.reserve_bytes,
             reusable_cache_bytes=budget.reusable_cache_bytes,
             available_bytes=budget.available_bytes,
+            reservable_bytes=budget.reservable_bytes,
+            held_back_bytes=budget.held_back_bytes,
         )
 
     @property
@@ -270,6 +285,8 @@ class BudgetFacts:
             free_bytes=self.free_bytes,
             reserve_bytes=self.reserve_bytes,
             reusable_cache_bytes=self.reusable_cache_bytes,
+            reservable_bytes=self.reservable_bytes,
+            held_back_bytes=self.held_back_bytes,
         )
 
 
@@ -367,6 +384,7 @@ class ObservedFacts:
     complete: bool
     error_bytes: Signed
     over_per_million: Signed | None
+    footprint_bytes: Count | None = None
 
     @classmethod
     def of(cls, reading: Reading, required_bytes: int) -> Self:
@@ -384,6 +402,7 @@ class ObservedFacts:
             complete=reading.is_complete,
             error_bytes=error,
             over_per_million=error * PER_MILLION // reading.peak_delta_bytes if reading.peak_delta_bytes else None,
+            footprint_bytes=reading.footprint_bytes,
         )
 
     @property
@@ -398,6 +417,7 @@ class ObservedFacts:
             grads=self.grads,
             kind=self.kind,
             closes_wave=self.closes_wave,
+            footprint_bytes=self.footprint_bytes,
         )
 
 
@@ -432,7 +452,7 @@ class DecisionRecord:
     price: PriceFacts
     required_bytes: Count
     available_bytes: Signed
-    regimes: tuple[Regime, ...]
+    regimes: tuple[RegimeFacts, ...]
     profiles: tuple[ProfileFacts, ...]
     width: Count | None = None
     agreed_width: Count | None = None
@@ -486,6 +506,7 @@ class DecisionRecord:
             floor_bytes=wave.floor_bytes,
             checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
             segment_state_bytes=wave.segment_state_bytes,
+            forecast_bytes=wave.forecast_bytes,
             workload=Workload(
                 grad_modes=regime.grad_modes,
                 request_mixes=regime.request_mixes,
@@ -493,171 +514,3 @@ class DecisionRecord:
                 shortest_single_target_rows=wave.shortest_single_target_rows,
             ),
         )
-
-
-# --- building --------------------------------------------------------------------------------------------------------
-
-
-class RegimeTable:
-    """Collects the regimes and profiles of one record while its waves are written down."""
-
-    def __init__(self) -> None:
-        self._regimes: dict[Regime, int] = {}
-        self._profiles: dict[ProfileFacts, int] = {}
-
-    def add(self, wave: Wave, profile: Profile, signature: Signature | None) -> WaveFacts:
-        """The facts of `wave`, whose regime is entered if it is new."""
-        entry = ProfileFacts(digest=profile_digest(profile), content=profile)
-        regime = _regime_of(wave.workload, self._profiles.setdefault(entry, len(self._profiles)), signature)
-        return WaveFacts(
-            regime=self._regimes.setdefault(regime, len(self._regimes)),
-            packed_rows=wave.packed_rows,
-            logical_rows=wave.logical_rows,
-            grad_segments=wave.grad_segments,
-            output_bytes=wave.output_bytes,
-            floor_bytes=wave.floor_bytes,
-            checkpoint_retained_bytes=wave.checkpoint_retained_bytes,
-            segment_state_bytes=wave.segment_state_bytes,
-            shortest_single_target_rows=wave.workload.shortest_single_target_rows,
-        )
-
-    @property
-    def regimes(self) -> tuple[Regime, ...]:
-        return tuple(self._regimes)
-
-    @property
-    def profiles(self) -> tuple[ProfileFacts, ...]:
-        return tuple(self._profiles)
-
-
-def _regime_of(workload: Workload, profile: int, signature: Signature | None) -> Regime:
-    identity = None
-    if signature is not None:
-        identity = IdentityFacts(
-            topology=signature.topology,
-            group_count=signature.group_count,
-            adapter_shapes=signature.adapter_shapes,
-        )
-    return Regime(
-        request_mixes=workload.request_mixes,
-        grad_modes=workload.grad_modes,
-        recompute=RecomputeFacts.of(workload.recompute),
-        profile=profile,
-        identity=identity,
-        signature=None if signature is None else signature.digest,
-    )
-
-
-def profile_digest(profile: Profile) -> str:
-    """First 16 hex digits of the SHA-256 of a profile's canonical JSON."""
-    return hashlib.sha256(canonical_json(profile_to_json(profile)).encode()).hexdigest()[:16]
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
-def record_text(record: DecisionRecord, max_bytes: int = MAX_RECORD_BYTES) -> str:
-    """A record as canonical JSON of at most `max_bytes`, with the parts omitted for that listed in `omitted`.
-
-    Left out in this order, as far as needed: the structure, the rungs' children except of the rung that runs, the
-    widths in the middle of the search. Raises `RecordTooLargeError` where that is not enough.
-    """
-    if max_bytes < LEAST_RECORD_BYTES:
-        raise RecordError(f"a cap of {max_bytes} B is under the least of {LEAST_RECORD_BYTES} B")
-    text = canonical_json(encode(record))
-    for shorter in _shortened(record):
-        if len(text) <= max_bytes:
-            break
-        text = canonical_json(encode(shorter))
-    if len(text) > max_bytes:
-        raise RecordTooLargeError(f"a record of {len(text)} B cannot be cut to {max_bytes} B")
-    return text
-
-
-def _shortened(record: DecisionRecord) -> Iterator[DecisionRecord]:
-    """The record with ever more parts left out."""
-    if record.structure is not None:
-        record = dataclasses.replace(record, structure=None, omitted=(*record.omitted, "structure"))
-        yield record
-    bulky = [at for at, rung in enumerate(record.rungs) if rung.children and not rung.fits]
-    if bulky:
-        rungs = tuple(
-            dataclasses.replace(rung, children=()) if at in bulky else rung for at, rung in enumerate(record.rungs)
-        )
-        omitted = (*record.omitted, f"rungs[*].children of {len(bulky)} rungs that do not fit")
-        record = dataclasses.replace(record, rungs=rungs, omitted=omitted)
-        yield record
-    for kept in (32, 4):
-        if len(record.tried) > 2 * kept:
-            cut = len(record.tried) - 2 * kept
-            record = dataclasses.replace(
-                record,
-                tried=record.tried[:kept] + record.tried[-kept:],
-                omitted=(*record.omitted, f"tried: {cut} of {len(record.tried)}, in the middle"),
-            )
-            yield record
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRecord:
-    """A record as read: with the unknown fields that were passed over, and remarks about what was filled in."""
-
-    record: DecisionRecord
-    unknown_fields: tuple[str, ...]
-    unknown_count: int
-    remarks: tuple[str, ...]
-
-
-def read_record(path: str | os.PathLike[str]) -> ReadRecord:
-    """The record in a file. Raises `OSError`, and `PricingError` for whatever else can be wrong with it."""
-    with open(path, "rb") as stream:
-        content = stream.read(MAX_READ_BYTES + 1)
-    return parse_record(content, Path(path).name)
-
-
-def parse_record(text: str | bytes, source: str = "record") -> ReadRecord:
-    """The record in a text. Raises `FileFormatError` for what is not strict JSON, `NewerRecordError`,
-    `IncompleteRecordError` naming the missing field, or `RecordFieldError`; all are `PricingError`."""
-    if len(text) > MAX_READ_BYTES:
-        raise RecordError(f"{source}: longer than {MAX_READ_BYTES} B, so not a record")
-    data = parse_json(text, source)
-    if not isinstance(data, dict):
-        raise RecordFieldError("", "must be one JSON object")
-    version = data.get("schema_version")
-    if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
-        raise NewerRecordError(
-            f"{source}: schema_version has {version.bit_length()} bits or is later"
-            if version.bit_length() > 63
-            else f"{source}: schema_version {version}; this build reads up to {SCHEMA_VERSION}"
-        )
-    return record_from_json(data)
-
-
-def record_from_json(data: Mapping[str, object]) -> ReadRecord:
-    """The record in parsed JSON."""
-    findings = Findings()
-    record = decode(DecisionRecord, data, findings)
-    if record.schema_version < 1:
-        raise RecordFieldError("schema_version", f"must be at least 1, got {record.schema_version}")
-    return ReadRecord(
-        record=record,
-        unknown_fields=tuple(findings.unknown),
-        unknown_count=findings.unknown_count,
-        remarks=tuple(findings.remarks),
-    )
-
-
-# --- schema ----------------------------------------------------------------------------------------------------------
-
-
-def schema_text() -> str:
-    """The JSON Schema of a record: the content of `spec/report.schema.json`, which a test keeps equal to this."""
-    schema = json_schema(
-        DecisionRecord,
-        title="packed-pricing decision record",
-        identifier="urn:packed-pricing:decision-record:1",
-    )
-    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"

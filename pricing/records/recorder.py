@@ -6,7 +6,8 @@
     recorder.observed(ticket, reading)
 
 Nothing here raises into training: whatever goes wrong is counted in `failures`, kept in `last_failure`, said in the log
-once a kind, and the wave goes on unrecorded. Without a spool nothing touches a disk.
+once a kind, and the wave goes on unrecorded. Without a spool nothing touches a disk. Where nobody listens (no spool, no
+sink) a record is only made when somebody asks for `last_record`.
 """
 
 from __future__ import annotations
@@ -16,47 +17,31 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from pricing.formats.codec import MAX_TEXT_CHARS
-from pricing.kernel.law import Law, price
+from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 from pricing.kernel.reading import Reading
 from pricing.kernel.wave import Wave
-from pricing.planner.budget import Budget, BudgetVerdict, fits, judge
-from pricing.planner.curve import gather
+from pricing.planner.budget import Budget, BudgetVerdict, judge
 from pricing.records.metrics import MetricsSink, WaveSummary
-from pricing.records.record import (
-    SCHEMA_VERSION,
-    BudgetFacts,
-    ChildFacts,
-    DecisionRecord,
-    Event,
-    FailureFacts,
-    HandoffFacts,
-    ObservedFacts,
-    PriceFacts,
-    ProbeFacts,
-    RefusalFacts,
-    RegimeTable,
-    RungFacts,
-    StructureFacts,
-    WidthFacts,
-)
+from pricing.records.record import BudgetFacts, DecisionRecord, Event, FailureFacts, HandoffFacts, ObservedFacts
 from pricing.records.spool import Spool
+from pricing.records.write_down import record_of_plan, record_of_price
 
 if TYPE_CHECKING:
     from pricing.kernel.requests import Signature
     from pricing.planner.batch import Batch
-    from pricing.planner.plan import WavePlan, WidthTried
-    from pricing.planner.refusal import Refusal
-    from pricing.planner.split import RungTried
+    from pricing.planner.wave_plan import WavePlan
 
 __all__ = [
     "Handoff",
+    "PendingRecord",
     "Recorder",
+    "Ticket",
     "Triggers",
     "record_of_plan",
     "record_of_price",
@@ -109,6 +94,37 @@ class Handoff:
     cache_serves: bool = False
 
 
+class PendingRecord:
+    """A record that nobody has asked for yet: `record` makes it, once, from what its decision was made from.
+
+    Its fields can be read as the record's own, which makes it too: tickets were records in 0.1.
+    """
+
+    __slots__ = ("_make", "_record")
+
+    def __init__(self, make: Callable[[], DecisionRecord]) -> None:
+        self._make = make
+        self._record: DecisionRecord | None = None
+
+    @property
+    def record(self) -> DecisionRecord:
+        if self._record is None:
+            self._record = self._make()
+        return self._record
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.record, name)
+
+
+Ticket = DecisionRecord | PendingRecord
+"""What `admitted` and `priced` give and the calls about the same wave take."""
+
+
+def record_of(ticket: Ticket) -> DecisionRecord:
+    """The record behind a ticket."""
+    return ticket.record if isinstance(ticket, PendingRecord) else ticket
+
+
 def _never_raises(
     method: Callable[Concatenate[Recorder, _P], _R],
 ) -> Callable[Concatenate[Recorder, _P], _R | None]:
@@ -146,10 +162,25 @@ class Recorder:
         self.triggers = Triggers() if triggers is None else triggers
         self.failures = 0
         self.last_failure: str | None = None
-        self.last_record: DecisionRecord | None = None
-        self.last_summary: WaveSummary | None = None
+        self._last: Ticket | None = None
+        self._last_finished: Ticket | None = None
         self._next_index = 0
         self._said: set[str] = set()
+
+    @property
+    def listens(self) -> bool:
+        """Whether anybody takes records or summaries: else waves cost next to nothing here."""
+        return self.spool is not None or bool(self.sinks)
+
+    @property
+    def last_record(self) -> DecisionRecord | None:
+        """The record of the latest call, made now where nobody listened."""
+        return None if self._last is None else record_of(self._last)
+
+    @property
+    def last_summary(self) -> WaveSummary | None:
+        """The summary of the latest wave that is over or refused."""
+        return None if self._last_finished is None else WaveSummary.of(record_of(self._last_finished))
 
     # What happens to a wave, in the order of its life.
 
@@ -162,17 +193,22 @@ class Recorder:
         budget: Budget | None = None,
         handoff: Handoff | None = None,
         index: int | None = None,
-    ) -> DecisionRecord:
+    ) -> Ticket:
         """A planned wave is about to run. Returns the ticket that the calls below take.
 
         batch: what it was planned from, for the lengths and the tree of its requests. budget: the sample it was planned
         with. index: the caller's number of the wave; the recorder counts where none is given.
         """
-        record = record_of_plan(plan, name=self.name, index=self._numbered(index), batch=batch, budget=budget)
-        if handoff is not None:
-            record = replace(record, handoff=_handoff_facts(handoff, record.required_bytes))
-        self.last_record = record
-        return record
+        number = self._numbered(index)
+
+        def make() -> DecisionRecord:
+            record = record_of_plan(plan, name=self.name, index=number, batch=batch, budget=budget)
+            if handoff is None:
+                return record
+            return replace(record, handoff=_handoff_facts(handoff, record.required_bytes))
+
+        self._last = make() if self.listens else PendingRecord(make)
+        return self._last
 
     @_never_raises
     def priced(
@@ -199,23 +235,27 @@ class Recorder:
             name=self.name,
             index=self._numbered(index),
         )
-        self.last_record = record
+        self._last = record
         return record
 
     @_never_raises
-    def observed(self, ticket: DecisionRecord | None, reading: Reading | None, *, note: str = "") -> None:
+    def observed(self, ticket: Ticket | None, reading: Reading | None, *, note: str = "") -> None:
         """The wave is over. `reading` is its last one, None (with a note why) where none may be believed."""
         if ticket is None:
             return
-        facts = None if reading is None else ObservedFacts.of(reading, ticket.required_bytes)
-        event = Event.ABANDONED if facts is None else Event.OBSERVED
-        self._finish(replace(ticket, event=event, observed=facts, note=note[:MAX_TEXT_CHARS]))
+
+        def finished(record: DecisionRecord) -> DecisionRecord:
+            facts = None if reading is None else ObservedFacts.of(reading, record.required_bytes)
+            event = Event.ABANDONED if facts is None else Event.OBSERVED
+            return replace(record, event=event, observed=facts, note=note[:MAX_TEXT_CHARS])
+
+        self._finish(ticket, finished)
 
     @_never_raises
-    def abandoned(self, ticket: DecisionRecord | None, *, note: str = "") -> None:
+    def abandoned(self, ticket: Ticket | None, *, note: str = "") -> None:
         """The wave is over and no reading of it may be believed."""
         if ticket is not None:
-            self._finish(replace(ticket, event=Event.ABANDONED, note=note[:MAX_TEXT_CHARS]))
+            self._finish(ticket, lambda record: replace(record, event=Event.ABANDONED, note=note[:MAX_TEXT_CHARS]))
 
     @_never_raises
     def refused(
@@ -228,14 +268,12 @@ class Recorder:
     ) -> DecisionRecord:
         """A wave was refused, here or on another rank."""
         record = record_of_plan(plan, name=self.name, index=self._numbered(index), batch=batch, budget=budget)
-        record = replace(record, event=Event.REFUSED)
-        self._finish(record)
-        return record
+        return self._finish(record, lambda record: replace(record, event=Event.REFUSED))
 
     @_never_raises
     def out_of_memory(
         self,
-        ticket: DecisionRecord | None,
+        ticket: Ticket | None,
         *,
         requested_bytes: int | None = None,
         budget_after: Budget | None = None,
@@ -253,18 +291,31 @@ class Recorder:
             requested_bytes=requested_bytes,
             budget_after=None if budget_after is None else BudgetFacts.of(budget_after),
         )
-        record = replace(ticket, event=Event.OUT_OF_MEMORY, failure=failure, note=note[:MAX_TEXT_CHARS])
-        self._finish(record)
-        return record
+        return self._finish(
+            record_of(ticket),
+            lambda record: replace(record, event=Event.OUT_OF_MEMORY, failure=failure, note=note[:MAX_TEXT_CHARS]),
+        )
 
     def _numbered(self, index: int | None) -> int:
         number = self._next_index if index is None else index
         self._next_index = number + 1
         return number
 
-    def _finish(self, record: DecisionRecord) -> None:
-        self.last_record = record
-        summary = self.last_summary = WaveSummary.of(record)
+    @overload
+    def _finish(self, ticket: DecisionRecord, change: Callable[[DecisionRecord], DecisionRecord]) -> DecisionRecord: ...
+    @overload
+    def _finish(self, ticket: Ticket, change: Callable[[DecisionRecord], DecisionRecord]) -> Ticket: ...
+
+    def _finish(self, ticket: Ticket, change: Callable[[DecisionRecord], DecisionRecord]) -> Ticket:
+        """The wave is over: `change` says how its record goes on. Told to whoever listens."""
+        if isinstance(ticket, PendingRecord):
+            self._last = self._last_finished = PendingRecord(lambda: change(ticket.record))
+            if not self.listens:
+                return self._last
+        record = self._last = self._last_finished = change(record_of(ticket))
+        if not self.listens:
+            return record
+        summary = WaveSummary.of(record)
         if self.spool is not None:
             self.spool.append_wave(summary.line())
             if self.triggers.fires(record):
@@ -274,6 +325,7 @@ class Recorder:
                 sink(summary)
             except Exception as error:  # one broken sink takes neither the others nor training with it
                 self._fail(error)
+        return record
 
     def _fail(self, error: Exception) -> None:
         self.failures += 1
@@ -282,127 +334,6 @@ class Recorder:
         if kind not in self._said:
             self._said.add(kind)
             _log.warning("recorder: a wave goes on unrecorded (said once a kind): %s", self.last_failure)
-
-
-# --- records of decisions --------------------------------------------------------------------------------------------
-
-
-def record_of_plan(
-    plan: WavePlan, *, name: str = "", index: int = 0, batch: Batch | None = None, budget: Budget | None = None
-) -> DecisionRecord:
-    """The record of a planner's decision, before anything ran."""
-    table = RegimeTable()
-    profiles = dict(plan.consulted)
-    wave = table.add(plan.wave, plan.profile, plan.signature)
-    tried = tuple(_width_facts(step, profiles[step.signature], table) for step in plan.tried)
-    rungs = tuple(_rung_facts(rung, plan, table) for rung in plan.rungs)
-    probe = None
-    if plan.probe is not None:
-        cold = table.add(plan.probe.cold, Profile(), plan.signature)
-        probe = ProbeFacts(had_probe=plan.probe.had_probe, cold=cold)
-    return DecisionRecord(
-        schema_version=SCHEMA_VERSION,
-        event=Event.ADMITTED,
-        name=name,
-        index=index,
-        law=plan.price.law,
-        safety=plan.price.safety,
-        verdict=str(plan.verdict),
-        wave=wave,
-        price=PriceFacts.of(plan.price),
-        required_bytes=plan.required_bytes,
-        available_bytes=plan.available_bytes,
-        width=plan.width,
-        agreed_width=plan.agreed_width,
-        budget=None if budget is None else BudgetFacts.of(budget),
-        tried=tried,
-        rungs=rungs,
-        subforwards=plan.subforwards,
-        probe=probe,
-        refusal=None if plan.refusal is None else _refusal_facts(plan.refusal),
-        refused_elsewhere=plan.refused_elsewhere,
-        structure=None if batch is None else _structure_facts(plan, batch),
-        regimes=table.regimes,
-        profiles=table.profiles,
-    )
-
-
-def record_of_price(
-    wave: Wave,
-    profile: Profile,
-    *,
-    available_bytes: int,
-    signature: Signature | None = None,
-    law: Law = DEFAULT_LAW,
-    safety: Safety = DEFAULT_SAFETY,
-    budget: Budget | None = None,
-    name: str = "",
-    index: int = 0,
-) -> DecisionRecord:
-    """The record of a wave that was priced by itself: it runs where its price fits `available_bytes`."""
-    table = RegimeTable()
-    facts = table.add(wave, profile, signature)
-    priced = price(wave, profile, law, safety)
-    runs = fits(priced.required_bytes, available_bytes)
-    return DecisionRecord(
-        schema_version=SCHEMA_VERSION,
-        event=Event.ADMITTED if runs else Event.REFUSED,
-        name=name,
-        index=index,
-        law=priced.law,
-        safety=priced.safety,
-        verdict="run" if runs else "refuse",
-        wave=facts,
-        price=PriceFacts.of(priced),
-        required_bytes=priced.required_bytes,
-        available_bytes=available_bytes,
-        budget=None if budget is None else BudgetFacts.of(budget),
-        regimes=table.regimes,
-        profiles=table.profiles,
-    )
-
-
-def _width_facts(step: WidthTried, profile: Profile, table: RegimeTable) -> WidthFacts:
-    return WidthFacts(
-        width=step.width,
-        wave=table.add(step.wave, profile, step.signature),
-        required_bytes=step.required_bytes,
-        available_bytes=step.available_bytes,
-        learned=step.learned,
-        trusted=step.trusted,
-        fits=step.fits,
-    )
-
-
-def _rung_facts(rung: RungTried, plan: WavePlan, table: RegimeTable) -> RungFacts:
-    """A rung; its children are priced by the whole wave's profile."""
-    return RungFacts(
-        subforwards=rung.subforwards,
-        children=tuple(
-            ChildFacts(
-                requests=len(child.requests),
-                wave=table.add(child.wave, plan.profile, plan.signature),
-                required_bytes=child.required_bytes,
-                retained_bytes=child.retained_bytes,
-            )
-            for child in rung.children
-        ),
-        cost_bytes=rung.cost_bytes,
-        measured_bytes=rung.measured_bytes,
-        lower_bound_bytes=rung.lower_bound_bytes,
-        available_bytes=rung.available_bytes,
-        pruned=rung.pruned,
-        fits=rung.fits,
-    )
-
-
-def _refusal_facts(refusal: Refusal) -> RefusalFacts:
-    text = str(refusal)
-    return RefusalFacts(
-        shortfall_bytes=refusal.shortfall_bytes,
-        rows_that_fit=refusal.rows_that_fit,
-        text=text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 4] + " ...",
-    )
 
 
 def _handoff_facts(handoff: Handoff, required_bytes: int) -> HandoffFacts:
@@ -415,14 +346,4 @@ def _handoff_facts(handoff: Handoff, required_bytes: int) -> HandoffFacts:
         budget=BudgetFacts.of(handoff.budget),
         cache_serves=handoff.cache_serves,
         verdict=str(verdict),
-    )
-
-
-def _structure_facts(plan: WavePlan, batch: Batch) -> StructureFacts:
-    segments = gather(batch, plan.requests).segment_nodes()
-    numbers = {node: number for number, (node, _) in enumerate(segments)}
-    return StructureFacts(
-        request_rows=tuple(batch.lengths[request] for request in plan.requests if batch.is_active(request)),
-        segment_rows=tuple(batch.depths[node] - batch.depths[parent] for node, parent in segments),
-        segment_parents=tuple(numbers.get(parent, -1) for _, parent in segments),
     )

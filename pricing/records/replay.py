@@ -13,13 +13,29 @@ from enum import StrEnum
 from typing import Final
 
 from pricing.formats.codec import IncompleteRecordError, encode
-from pricing.kernel.law import Law, price, required_bytes, retained_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
-from pricing.kernel.quantities import TRUST_GROWTH, Safety
+from pricing.kernel.price import (
+    allocated_bytes,
+    price,
+    required_bytes,
+    retained_bytes,
+    retained_evidence_bytes,
+)
+from pricing.kernel.quantities import Safety
 from pricing.planner.budget import fits, judge
-from pricing.planner.plan import Verdict
 from pricing.planner.refusal import Refusal
-from pricing.planner.split import SplitChild, rung_cost_bytes
+from pricing.planner.rules import (
+    Verdict,
+    held_bytes,
+    is_feasible,
+    is_learned,
+    is_trusted,
+    is_young,
+    may_probe,
+    verdict_of,
+)
+from pricing.planner.split import split_cost_bytes
 from pricing.records.record import (
     BudgetFacts,
     ChildFacts,
@@ -101,8 +117,7 @@ def recompute(record: DecisionRecord, law: Law, safety: Safety) -> DecisionRecor
         budget=None if record.budget is None else BudgetFacts.of(record.budget.budget),
     )
     verdict = Verdict.REFUSE if record.refused_elsewhere else _verdict(draft, pricer)
-    split_cost = rungs[-1].cost_bytes if verdict is Verdict.SPLIT else None
-    required = priced.required_bytes if split_cost is None else split_cost
+    required = held_bytes(verdict, priced.required_bytes, rungs[-1].cost_bytes if rungs else None)
     return replace(
         draft,
         verdict=str(verdict),
@@ -121,27 +136,40 @@ class _Pricer:
     law: Law
     safety: Safety
 
+    @property
+    def knows_footprints(self) -> bool:
+        """Records of version 1 were decided by what is allocated alone."""
+        return self.record.schema_version > 1
+
     def price(self, wave: WaveFacts) -> PriceFacts:
-        record = self.record
-        return PriceFacts.of(price(record.wave_of(wave), record.profile_of(wave), self.law, self.safety))
+        priced = price(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
+        return PriceFacts.of(priced) if self.knows_footprints else PriceFacts.of_allocated(priced)
 
     def required_bytes(self, wave: WaveFacts) -> int:
-        return required_bytes(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
+        figure = required_bytes if self.knows_footprints else allocated_bytes
+        return figure(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
 
     def retained_bytes(self, wave: WaveFacts) -> int:
-        return retained_bytes(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
+        figure = retained_bytes if self.knows_footprints else retained_evidence_bytes
+        return figure(self.record.wave_of(wave), self.record.profile_of(wave), self.law, self.safety)
 
     def width(self, step: WidthFacts) -> WidthFacts:
-        profile, rows = self.record.profile_of(step.wave), step.wave.packed_rows
+        profile = self.record.profile_of(step.wave)
         required = self.required_bytes(step.wave)
-        learned = not profile.is_empty or not self.record.regimes[step.wave.regime].grad_modes
-        trusted = not learned or rows == 0 or rows <= TRUST_GROWTH * profile.largest_packed_rows
+        learned = is_learned(profile, active_groups=len(self.record.regimes[step.wave.regime].grad_modes))
+        trusted = is_trusted(step.wave.packed_rows, profile, learned=learned)
         return replace(
             step,
             required_bytes=required,
             learned=learned,
             trusted=trusted,
-            fits=fits(required, step.available_bytes) and trusted and (learned or step.width == 1),
+            fits=is_feasible(
+                step.width,
+                required_bytes=required,
+                available_bytes=step.available_bytes,
+                learned=learned,
+                trusted=trusted,
+            ),
         )
 
     def rung(self, rung: RungFacts) -> RungFacts:
@@ -150,16 +178,7 @@ class _Pricer:
         children = tuple(self.child(child) for child in rung.children)
         cost = None if pruned else rung.cost_bytes
         if children and not pruned:
-            priced = [
-                SplitChild(
-                    requests=(),
-                    wave=self.record.wave_of(child.wave),
-                    required_bytes=child.required_bytes,
-                    retained_bytes=child.retained_bytes,
-                )
-                for child in children
-            ]
-            cost = max(rung_cost_bytes(priced), rung.measured_bytes or 0)
+            cost = split_cost_bytes(children, rung.measured_bytes)
         return replace(
             rung,
             children=children,
@@ -175,7 +194,7 @@ class _Pricer:
 
 
 def _verdict(record: DecisionRecord, pricer: _Pricer) -> Verdict:
-    """The planner's rule for one rank, from recomputed steps (see `pricing.planner.plan`)."""
+    """The planner's rule for one rank, from recomputed steps (`pricing.planner.rules`)."""
     if record.width is None:
         runs = fits(record.price.required_bytes, record.available_bytes)
         return Verdict.RUN if runs else Verdict.REFUSE
@@ -184,25 +203,29 @@ def _verdict(record: DecisionRecord, pricer: _Pricer) -> Verdict:
     step = next((step for step in record.tried if step.width == record.width), None)
     if step is None:
         raise IncompleteRecordError(f"tried (width {record.width}, which ran)")
-    if step.fits:
-        return Verdict.RUN if step.learned else Verdict.COLD_START
-    if record.rungs and record.rungs[-1].fits:
-        return Verdict.SPLIT
-    return Verdict.PROBE if _may_probe(record, step, pricer) else Verdict.REFUSE
+    return verdict_of(
+        feasible=step.fits,
+        learned=step.learned,
+        split_fits=bool(record.rungs) and record.rungs[-1].fits,
+        probes=lambda: _probes(record, step, pricer),
+    )
 
 
-def _may_probe(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> bool:
+def _probes(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> bool:
     """A wave that ran whole has nothing on record about a probe: under a law by which it does not fit, it is none."""
     over_budget = not fits(step.required_bytes, step.available_bytes)
-    if not step.learned or (over_budget and record.profile_of(step.wave).complete_readings > 1):
+    if not is_young(record.profile_of(step.wave), learned=step.learned, over_budget=over_budget):
         return False
     if record.probe is None:
         if record.refusal is not None or record.verdict == Verdict.PROBE:
             raise IncompleteRecordError("probe")
         return False
-    if over_budget and record.probe.had_probe:
-        return False
-    return fits(pricer.required_bytes(record.probe.cold), record.available_bytes)
+    return may_probe(
+        had_probe=record.probe.had_probe,
+        over_budget=over_budget,
+        cold_required_bytes=pricer.required_bytes(record.probe.cold),
+        available_bytes=record.available_bytes,
+    )
 
 
 def _handoff(record: DecisionRecord) -> HandoffFacts | None:

@@ -11,7 +11,7 @@ from html import escape
 from typing import Final
 
 from pricing.kernel.quantities import DEFAULT_SAFETY
-from pricing.planner.plan import Verdict
+from pricing.planner.rules import Verdict
 from pricing.records.metrics import WaveSummary, binding_family
 from pricing.records.record import DecisionRecord, Event, RungFacts, WidthFacts
 from pricing.records.replay import Answer
@@ -34,6 +34,7 @@ OPEN_CARDS: Final = 3
 TERM_WORDS: Final = {
     "nothing_to_run": "nothing ran",
     "cold": "nothing was learned yet: outputs and the analytic floor alone",
+    "forecast": "forecast from the model itself: nothing complete was measured yet",
     "floor": "the analytic lower bound",
     "all_readings": "highest bytes a packed row of any reading",
     "all_readings_clamped": "highest rate of any reading; more sharing than 8 times what was seen counts as 8 times",

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from pricing.formats.codec import Findings, decode
+from pricing.formats.files import open_regular
 from pricing.formats.strict_json import parse_json
 from pricing.kernel.errors import FileFormatError, PricingError
 from pricing.kernel.laws import LAWS
 from pricing.kernel.quantities import GIB, MIB
 from pricing.planner.budget import BudgetVerdict
-from pricing.planner.plan import Verdict
+from pricing.planner.rules import Verdict
 from pricing.records.metrics import SUMMARY_VERSION, WaveSummary
-from pricing.records.record import DecisionRecord, Event, ReadRecord, read_record
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import Answer, WhatIf, replay, what_if
 from pricing.records.spool import WAVES_SUFFIX, record_paths, wave_paths
 
@@ -165,7 +167,9 @@ def _read_records(folder: str | os.PathLike[str], unreadable: list[str]) -> Iter
             yield Recorded(
                 source=path.name, read=read, replays=replayed.is_equal, what_ifs=tuple(_alternatives(read.record))
             )
-        except (PricingError, OSError) as error:
+        except OSError as error:
+            unreadable.append(f"{path.name}: {error.strerror or error}")
+        except PricingError as error:
             unreadable.append(f"{path.name}: {error}")
 
 
@@ -180,12 +184,15 @@ def _alternatives(record: DecisionRecord) -> Iterator[WhatIf]:
 def _read_waves(path: Path, unreadable: list[str]) -> tuple[WaveSummary, ...]:
     """The wave lines of one process. The last line of a killed process may be cut off; it is passed over."""
     waves, skipped = [], 0
-    with open(path, "rb") as stream:
-        while line := stream.readline(MAX_LINE_BYTES):
-            try:
-                waves.append(_wave_of_line(line, path.name))
-            except PricingError:
-                skipped += 1
+    try:
+        with open_regular(path) as stream:
+            while line := stream.readline(MAX_LINE_BYTES):
+                try:
+                    waves.append(_wave_of_line(line, path.name))
+                except PricingError:
+                    skipped += 1
+    except OSError as error:
+        unreadable.append(f"{path.name}: {error.strerror or error}")
     if skipped:
         unreadable.append(f"{path.name}: {skipped} of {skipped + len(waves)} wave lines are not whole")
     return tuple(waves)

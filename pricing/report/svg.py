@@ -133,6 +133,7 @@ _PART_CLASSES: Final = {
     "logical rows": "part-rows",
     "segments": "part-segments",
     "safety": "part-safety",
+    "footprint not read yet": "part-safety",
 }
 
 
@@ -147,7 +148,9 @@ def price_parts(record: DecisionRecord) -> list[tuple[str, int]]:
         ("logical rows", 0 if binds_by_floor else price.logical_charge_bytes),
         ("segments", 0 if binds_by_floor else price.segment_charge_bytes),
     ]
-    parts.append(("safety", price.required_bytes - sum(size for _, size in parts)))
+    unread = 0 if price.learned or price.other is None else price.required_bytes - price.other.required_bytes
+    parts.append(("safety", price.required_bytes - unread - sum(size for _, size in parts)))
+    parts.append(("footprint not read yet", unread))
     return [(name, size) for name, size in parts if size > 0]
 
 

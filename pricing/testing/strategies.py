@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from pricing.kernel.law import UNPACKED_GROWTH
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, TRUST_GROWTH, Safety
+from pricing.kernel.rate_laws import UNPACKED_GROWTH
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import (
     NO_RECOMPUTE,
@@ -131,6 +132,7 @@ def make_reading(choices: Choices, kinds: Sequence[ReadingKind] = ALL_KINDS, min
     packed_rows = max(min_packed_rows, count(choices, MAX_ROWS))
     output_bytes = count(choices, 4 * MAX_ROWS) if flag(choices) else 0
     delta = _make_delta(choices, packed_rows, output_bytes)
+    kind = choices.pick(kinds)
     return Reading(
         packed_rows=packed_rows,
         logical_rows=_make_logical_rows(choices, packed_rows, (1, 2, 7, 8, 9, 73)),
@@ -139,9 +141,17 @@ def make_reading(choices: Choices, kinds: Sequence[ReadingKind] = ALL_KINDS, min
         peak_delta_bytes=delta,
         retained_bytes=choices.between(-(1 << 20), 2 * delta + 1) if flag(choices) else None,
         grads=flag(choices),
-        kind=choices.pick(kinds),
+        kind=kind,
         closes_wave=flag(choices),
+        footprint_bytes=_make_footprint(choices, delta, kind),
     )
+
+
+def _make_footprint(choices: Choices, delta: int, kind: ReadingKind) -> int | None:
+    """None, the peak itself, a quarter above, or anything above; never None for a wave that ran out of memory."""
+    if kind is not ReadingKind.OUT_OF_MEMORY and not flag(choices):
+        return None
+    return delta + choices.pick((0, delta // 4, 1)) if flag(choices) else delta + count(choices, MAX_BYTES)
 
 
 def _make_delta(choices: Choices, packed_rows: int, output_bytes: int) -> int:
@@ -162,21 +172,14 @@ def incomplete_readings() -> st.SearchStrategy[Reading]:
 
 
 def _make_incomplete_reading(choices: Choices) -> Reading:
-    kinds = (ReadingKind.INTERRUPTED, ReadingKind.SPLIT_CHILD, ReadingKind.FORWARD_ONLY)
-    reading = make_reading(choices, kinds)
-    if not reading.is_complete:
-        return reading
-    return Reading(
-        packed_rows=reading.packed_rows,
-        logical_rows=reading.logical_rows,
-        grad_segments=reading.grad_segments,
-        output_bytes=reading.output_bytes,
-        peak_delta_bytes=reading.peak_delta_bytes,
-        retained_bytes=reading.retained_bytes,
-        grads=reading.grads,
-        kind=reading.kind,
-        closes_wave=False,
+    kinds = (
+        ReadingKind.INTERRUPTED,
+        ReadingKind.SPLIT_CHILD,
+        ReadingKind.FORWARD_ONLY,
+        ReadingKind.OUT_OF_MEMORY,
     )
+    reading = make_reading(choices, kinds)
+    return replace(reading, closes_wave=False) if reading.is_complete else reading
 
 
 def histories(max_size: int = 6) -> st.SearchStrategy[list[Reading]]:

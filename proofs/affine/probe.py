@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, refuted
 
 
@@ -19,5 +20,5 @@ def the_warm_price_covers_affine_memory_at_every_size(t: Given) -> None:
     assert warm is not None and floor_rows is not None, "a warm fit has both"
     t.assume(wave.packed_rows >= 1)
     t.assume(warm * floor_rows >= fixed + rate * floor_rows)
-    price = t.merged(required_bytes, wave, profile, WARM, Safety(numerator=1, denominator=1))
+    price = t.merged(evidence_bytes, wave, profile, WARM, Safety(numerator=1, denominator=1))
     t.prove(price >= wave.output_bytes + fixed + rate * wave.packed_rows)

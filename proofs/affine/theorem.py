@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes, warm_bytes, warm_rows
+from pricing.kernel.price import evidence_bytes
+from pricing.kernel.rate_laws import WARM, warm_bytes, warm_rows
 from proofs.lemmas import MONOTONE, a_rate_that_covers_at_the_floor_covers_above, the_safety_factor_never_shrinks
 from proofs.solver.proof import Given, theorem
 
@@ -32,6 +33,6 @@ def the_price_covers_affine_memory_from_the_warm_floor_on(t: Given) -> None:
     assert warm is not None and floor_rows is not None, "a warm fit has both"
     t.assume(wave.packed_rows >= floor_rows)
     t.assume(warm * floor_rows >= fixed + rate * floor_rows)
-    price = t.merged(required_bytes, wave, profile, WARM, safety)
+    price = t.merged(evidence_bytes, wave, profile, WARM, safety)
     t.use(a_rate_that_covers_at_the_floor_covers_above, warm, fixed, rate, floor_rows, wave.packed_rows)
     t.prove(price >= fixed + rate * wave.packed_rows)

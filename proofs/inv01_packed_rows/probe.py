@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, refuted
 
 
@@ -14,7 +15,7 @@ def every_further_packed_row_costs_something(t: Given) -> None:
     profile, wave = t.profile(retained=False, warm="fit"), t.wave()
     t.assume(profile.peak_bytes_per_row >= 1)
     larger = t.valid(lambda: replace(wave, packed_rows=wave.packed_rows + 1))
-    t.prove(t.merged(required_bytes, wave, profile, WARM) < t.merged(required_bytes, larger, profile, WARM))
+    t.prove(t.merged(evidence_bytes, wave, profile, WARM) < t.merged(evidence_bytes, larger, profile, WARM))
 
 
 @refuted("INV-1")
@@ -23,4 +24,4 @@ def packed_rows_alone_decide_which_of_two_waves_costs_more(t: Given) -> None:
     profile, smaller = t.profile(retained=False, warm="none"), t.wave("smaller")
     larger = t.wave("larger", workload=smaller.workload)
     t.assume(smaller.packed_rows < larger.packed_rows)
-    t.prove(t.merged(required_bytes, smaller, profile) <= t.merged(required_bytes, larger, profile))
+    t.prove(t.merged(evidence_bytes, smaller, profile) <= t.merged(evidence_bytes, larger, profile))

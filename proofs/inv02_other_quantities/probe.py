@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, refuted
 
 
@@ -15,7 +16,7 @@ def a_further_logical_row_always_costs_its_charge(t: Given) -> None:
     wave = t.wave(workload=t.workload(packed_priced=False))
     t.assume(wave.packed_rows >= 1)
     larger = t.valid(lambda: replace(wave, logical_rows=wave.logical_rows + 1))
-    t.prove(t.merged(required_bytes, wave, profile, WARM) + 6144 <= t.merged(required_bytes, larger, profile, WARM))
+    t.prove(t.merged(evidence_bytes, wave, profile, WARM) + 6144 <= t.merged(evidence_bytes, larger, profile, WARM))
 
 
 @refuted("INV-2")
@@ -24,4 +25,4 @@ def outputs_are_charged_byte_for_byte(t: Given) -> None:
     profile, wave = t.profile(retained=False, warm="none"), t.wave()
     t.assume(wave.packed_rows >= 1)
     larger = t.valid(lambda: replace(wave, output_bytes=wave.output_bytes + 10))
-    t.prove(t.merged(required_bytes, wave, profile, WARM) + 10 == t.merged(required_bytes, larger, profile, WARM))
+    t.prove(t.merged(evidence_bytes, wave, profile, WARM) + 10 == t.merged(evidence_bytes, larger, profile, WARM))

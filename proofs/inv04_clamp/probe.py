@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import all_readings_bytes
 from pricing.kernel.quantities import TRUST_GROWTH
+from pricing.kernel.rate_laws import all_readings_bytes
 from proofs.solver.proof import Given, refuted
 
 

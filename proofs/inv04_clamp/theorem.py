@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import sharing_rows
+from pricing.kernel.rate_laws import sharing_rows
 from proofs.lemmas import (
     rounding_up_is_the_least_integer_above,
     shared_rows_are_packed_rows_within_reach_and_clamped_beyond,

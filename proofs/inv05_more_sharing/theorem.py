@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pricing import contracts
-from pricing.kernel.law import UNPACKED_GROWTH
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, is_more_sharing
+from pricing.kernel.rate_laws import UNPACKED_GROWTH
 from pricing.kernel.wave import Wave
 from proofs.lemmas import (
     MONOTONE,

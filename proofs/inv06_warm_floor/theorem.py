@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.quantities import maximum, minimum, with_safety
+from pricing.kernel.rate_laws import WARM
 from proofs.lemmas import MONOTONE
 from proofs.solver.proof import Given, theorem
 
@@ -23,5 +24,5 @@ def the_warm_price_is_at_least_the_lesser_of_the_two_terms(t: Given) -> None:
     assert warm is not None and floor_rows is not None, "a warm fit has both"
     t.assume(wave.packed_rows >= 1)
     least = minimum(profile.peak_bytes_per_row * wave.packed_rows, warm * maximum(floor_rows, wave.packed_rows))
-    price = t.merged(required_bytes, wave, profile, WARM, safety)
+    price = t.merged(evidence_bytes, wave, profile, WARM, safety)
     t.prove(price >= with_safety(safety.numerator, safety.denominator, least))

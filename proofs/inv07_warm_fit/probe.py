@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import PACKED, WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
+from pricing.kernel.rate_laws import PACKED, WARM
 from proofs.solver.proof import Given, refuted
 
 
 @refuted("INV-7")
 def the_warm_fit_changes_no_price(t: Given) -> None:
     profile, wave = t.profile(retained=False, warm="fit"), t.wave()
-    t.prove(t.merged(required_bytes, wave, profile, WARM) == t.merged(required_bytes, wave, profile, PACKED))
+    t.prove(t.merged(evidence_bytes, wave, profile, WARM) == t.merged(evidence_bytes, wave, profile, PACKED))
 
 
 @refuted("INV-7")
@@ -20,4 +21,4 @@ def a_lower_warm_rate_always_lowers_the_price(t: Given) -> None:
     assert warm is not None, "a warm fit has a rate"
     t.assume(warm < profile.peak_bytes_per_row)
     t.assume(wave.packed_rows >= 1)
-    t.prove(t.merged(required_bytes, wave, profile, WARM) < t.merged(required_bytes, wave, profile, PACKED))
+    t.prove(t.merged(evidence_bytes, wave, profile, WARM) < t.merged(evidence_bytes, wave, profile, PACKED))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pricing import contracts
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
+from pricing.kernel.rate_laws import WARM
 from proofs.lemmas import MONOTONE
 from proofs.solver.proof import Given, theorem
 
@@ -21,7 +22,7 @@ def a_pending_warm_rate_prices_nothing(t: Given) -> None:
     profile, wave, safety, law = t.profile(retained=False, warm="pending"), t.wave(), t.safety(), t.law()
     without = t.valid(lambda: replace(profile, warm_bytes_per_row=None))
     t.prove(
-        t.merged(required_bytes, wave, profile, law, safety) == t.merged(required_bytes, wave, without, law, safety)
+        t.merged(evidence_bytes, wave, profile, law, safety) == t.merged(evidence_bytes, wave, without, law, safety)
     )
 
 
@@ -34,5 +35,5 @@ def a_higher_warm_rate_never_lowers_a_price(t: Given) -> None:
     t.assume(warm <= higher)
     hotter = t.valid(lambda: replace(profile, warm_bytes_per_row=higher))
     t.prove(
-        t.merged(required_bytes, wave, profile, WARM, safety) <= t.merged(required_bytes, wave, hotter, WARM, safety)
+        t.merged(evidence_bytes, wave, profile, WARM, safety) <= t.merged(evidence_bytes, wave, hotter, WARM, safety)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM
+from pricing.kernel.rate_laws import WARM
 from proofs.harness import EXACT, PACKED_WORKLOAD, profile_with, reading_of, wave_of
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import observe
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from proofs.inv08_coverage.theorem import wave_of
 from proofs.solver.proof import Given, refuted
 
@@ -19,7 +20,7 @@ def the_seed_stays_covered_by_warm_prices(t: Given) -> None:
     t.assume(profile.complete_readings == 0)
     t.assume(seed.packed_rows >= 1)
     after = observe(observe(profile, seed), later)
-    price = t.merged(required_bytes, wave_of(t, seed), after, WARM, NO_MARGIN)
+    price = t.merged(evidence_bytes, wave_of(t, seed), after, WARM, NO_MARGIN)
     t.prove(price >= seed.output_bytes + seed.compute_bytes)
 
 
@@ -30,7 +31,7 @@ def a_reading_covers_smaller_waves_of_a_fixed_cost_too(t: Given) -> None:
     smaller = t.wave(workload=t.workload(packed_priced=False), logical_rows=0, grad_segments=0)
     t.assume(smaller.packed_rows >= 1)
     t.assume(smaller.packed_rows <= reading.packed_rows)
-    price = t.merged(required_bytes, smaller, observe(profile, reading), WARM, NO_MARGIN)
+    price = t.merged(evidence_bytes, smaller, observe(profile, reading), WARM, NO_MARGIN)
     t.prove(price >= reading.compute_bytes)
 
 

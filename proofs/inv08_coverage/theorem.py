@@ -7,9 +7,10 @@ kept by observing any other, and implies the coverage that the invariant promise
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM, all_readings_bytes, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import TRUST_GROWTH
+from pricing.kernel.rate_laws import WARM, all_readings_bytes
 from pricing.kernel.reading import Reading
 from pricing.kernel.wave import Wave
 from proofs.lemmas import (
@@ -85,7 +86,7 @@ def a_remembered_reading_is_covered_by_every_law_s_price(t: Given) -> None:
     profile, reading = t.profile(retained=False), t.reading(retained=False)
     t.assume(reading.packed_rows >= 1)
     t.assume(is_remembered(profile, reading))
-    price = t.merged(required_bytes, wave_of(t, reading), profile, t.law(), t.safety())
+    price = t.merged(evidence_bytes, wave_of(t, reading), profile, t.law(), t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes)
 
 
@@ -112,5 +113,26 @@ def the_seed_is_covered_until_a_warm_fit_is_there(t: Given) -> None:
     tell_sharing(t, profile, reading)
     after, wave = observe(profile, reading), wave_of(t, reading)
     t.prove(all_readings_bytes(wave, after, TRUST_GROWTH) >= reading.compute_bytes, "the all-readings term")
-    price = t.merged(required_bytes, wave, after, WARM, t.safety())
+    price = t.merged(evidence_bytes, wave, after, WARM, t.safety())
     t.prove(price >= reading.output_bytes + reading.compute_bytes, "the price")
+
+
+@theorem("INV-8", lemmas=COVERING, slow=True)
+def the_price_after_any_further_reading_covers_a_remembered_one(t: Given) -> None:
+    """INV-8 on what the shipped functions make together, `required_bytes` of `observe`: for each rate law."""
+    profile, reading, other = t.profile(retained=False), t.reading(retained=False), t.reading("other", retained=False)
+    t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
+    t.assume(is_remembered(profile, reading))
+    tell_sharing(t, profile, other)
+    price = t.merged(evidence_bytes, wave_of(t, reading), observe(profile, other), t.law(), t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes)
+
+
+@theorem("INV-8", lemmas=COVERING, slow=True)
+def the_price_right_after_a_reading_covers_it(t: Given) -> None:
+    """Likewise at once, complete or not: for each rate law, packed-priced or not, any reading after the seed."""
+    profile, reading = t.profile(retained=False), t.reading(retained=False)
+    t.assume(both(reading.packed_rows >= 1, profile.complete_readings >= 1))
+    tell_sharing(t, profile, reading)
+    price = t.merged(evidence_bytes, wave_of(t, reading), observe(profile, reading), t.law(), t.safety())
+    t.prove(price >= reading.output_bytes + reading.compute_bytes)

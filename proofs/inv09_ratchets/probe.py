@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import PACKED, WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import observe
+from pricing.kernel.rate_laws import PACKED, WARM
 from proofs.solver.proof import Given, refuted
 
 
@@ -13,7 +14,7 @@ def no_reading_ever_lowers_a_price(t: Given) -> None:
     wave = t.wave(logical_rows=0, grad_segments=0)
     t.assume(profile.complete_readings == 1)
     t.prove(
-        t.merged(required_bytes, wave, profile, WARM) <= t.merged(required_bytes, wave, observe(profile, reading), WARM)
+        t.merged(evidence_bytes, wave, profile, WARM) <= t.merged(evidence_bytes, wave, observe(profile, reading), WARM)
     )
 
 
@@ -24,7 +25,7 @@ def an_incomplete_reading_never_lowers_any_price(t: Given) -> None:
     wave = t.wave(workload=t.workload(packed_priced=True), grad_segments=0)
     t.assume(profile.largest_packed_rows >= 1)
     after = observe(profile, reading)
-    t.prove(t.merged(required_bytes, wave, profile, PACKED) <= t.merged(required_bytes, wave, after, PACKED))
+    t.prove(t.merged(evidence_bytes, wave, profile, PACKED) <= t.merged(evidence_bytes, wave, after, PACKED))
 
 
 @refuted("INV-9")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pricing.kernel.profile import Profile, _retained_rate, observe
+from pricing.kernel.profile import Evidence, Profile, _retained_rate, observe
 from pricing.kernel.quantities import UNSHARED, Sharing, more_sharing
 from pricing.kernel.reading import Reading
 from proofs.lemmas import (
@@ -60,7 +60,7 @@ def retained_bytes_decide_the_retained_rate_and_nothing_else(t: Given) -> None:
     tell_sharing(t, profile, reading)
     one, other = observe(profile, reading), observe(without, bare)
     t.prove(is_equal(one.retained_bytes_per_row, _retained_rate(profile.retained_bytes_per_row, reading)))
-    for field in Profile.__slots__:
+    for field in Evidence.__slots__:
         if field not in ("retained_bytes_per_row", "frontier"):
             t.prove(is_equal(getattr(one, field), getattr(other, field)), field)
 
@@ -87,7 +87,7 @@ def prove_that_order_does_not_matter(t: Given, profile: Profile, first: Reading,
     tell_sharing(t, once, second)
     tell_sharing(t, other_once, first)
     one, other = observe(once, second), observe(other_once, first)
-    for field in Profile.__slots__:
+    for field in Evidence.__slots__:
         t.prove(is_equal(getattr(one, field), getattr(other, field)), field)
 
 
@@ -112,5 +112,5 @@ def observing_a_reading_twice_teaches_what_observing_it_once_did(t: Given) -> No
     tell_sharing(t, once, reading)
     twice = observe(once, reading)
     unchanged = replace(twice, complete_readings=once.complete_readings)
-    for field in Profile.__slots__:
+    for field in Evidence.__slots__:
         t.prove(is_equal(getattr(unchanged, field), getattr(once, field)), field)

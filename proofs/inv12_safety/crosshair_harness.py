@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from proofs.harness import profile_with, wave_of
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import product
 from pathlib import Path
 
 from pricing.kernel import requests
@@ -48,3 +49,26 @@ def the_active_filter_keeps_each_request_by_itself() -> str:
     expected = "return tuple((request for request in self.requests if request.is_active))"
     assert body == expected, f"RequestGroup.active is {body!r}"
     return body
+
+
+@checked("INV-13")
+def what_a_request_asks_for_is_told_apart_by_its_mix() -> str:
+    """Over every combination of what a request can ask for: two mixes are equal only where the requests ask alike."""
+    targets: tuple[tuple[int, ...] | None, ...] = (None, (64,), (64, 2), (64, 3))
+    top_ks: tuple[int | None, ...] = (None, 0, 1, 2)
+    flags = tuple(product((False, True), repeat=4))
+    seen: dict[str, tuple[object, ...]] = {}
+    for target, top_k, (logits, hidden, routes, entropy) in product(targets, top_ks, flags):
+        request = requests.RequestSpec(
+            input_shape=(64,),
+            target_shape=target,
+            top_k=top_k,
+            logits=logits,
+            hidden_states=hidden,
+            routes=routes,
+            entropy=entropy,
+        )
+        wants = target, top_k, logits, hidden, routes, entropy
+        other = seen.setdefault(requests.mix_key(request), wants)
+        assert other == wants, f"{wants} and {other} are both {requests.mix_key(request)!r}"
+    return f"{len(seen)} requests, {len(seen)} mixes"

@@ -7,8 +7,10 @@ That nothing else can take part (clock, randomness, files, state that outlives a
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.law import WARM, Law, price, required_bytes, retained_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import Quantity, evidence_bytes, quantity_price, retained_evidence_bytes
 from pricing.kernel.profile import Profile
+from pricing.kernel.rate_laws import WARM
 from proofs.solver.proof import Given, theorem
 
 
@@ -36,6 +38,6 @@ def the_explained_price_of_the_default_law_is_the_hot_path_s(t: Given) -> None:
 
 def prove_that_both_prices_agree(t: Given, profile: Profile, law: Law) -> None:
     wave, safety = t.wave(), t.safety()
-    explained = price(wave, profile, law, safety)
-    t.prove(explained.required_bytes == required_bytes(wave, profile, law, safety), "required")
-    t.prove(explained.retained_bytes == retained_bytes(wave, profile, law, safety), "retained")
+    explained = quantity_price(wave, profile, law, safety, Quantity.ALLOCATED)
+    t.prove(explained.required_bytes == evidence_bytes(wave, profile, law, safety), "required")
+    t.prove(explained.retained_bytes == retained_evidence_bytes(wave, profile, law, safety), "retained")

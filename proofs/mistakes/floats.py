@@ -5,9 +5,10 @@ Both counterexamples are searched for, not written down, in a fixed order, and b
 
 from __future__ import annotations
 
-from pricing.kernel.law import WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import Workload
 from pricing.kernel.wave import Wave
@@ -61,4 +62,4 @@ def _kernel_price(packed_rows: int, compute_bytes: int, at_rows: int) -> int:
         packed_rows=at_rows, logical_rows=0, grad_segments=0, output_bytes=0, peak_delta_bytes=compute_bytes
     )
     wave = Wave(packed_rows=packed_rows, logical_rows=0, grad_segments=0, output_bytes=0, workload=Workload.training())
-    return required_bytes(wave, observe(Profile(), reading), WARM, NO_MARGIN)
+    return evidence_bytes(wave, observe(Profile(), reading), WARM, NO_MARGIN)

@@ -6,9 +6,9 @@ safety factor. `floats_price` keeps doubles on purpose.
 
 from __future__ import annotations
 
-from pricing.kernel.law import all_readings_bytes, charge_bytes, sharing_rows, warm_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH, ceil_div, maximum
+from pricing.kernel.rate_laws import all_readings_bytes, charge_bytes, sharing_rows, warm_bytes
 from pricing.kernel.wave import Wave
 
 

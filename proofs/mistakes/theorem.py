@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pricing.kernel.law import LOGICAL, PACKED, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.profile import observe
 from pricing.kernel.quantities import Safety
+from pricing.kernel.rate_laws import LOGICAL, PACKED
 from pricing.kernel.wave import Wave
 from proofs.mistakes.rules import ratio_price, repaired_gate_price, size_gate_price, unclamped_price
 from proofs.solver.proof import Given, refuted, theorem
@@ -53,8 +54,8 @@ def ratio_pricing_charges_a_shared_wave_for_the_rows_it_runs(t: Given) -> None:
     wave = t.wave(workload=t.workload(packed_priced=True), grad_segments=0)
     t.assume(wave.logical_rows * profile.sharing.packed_rows <= 8 * profile.sharing.logical_rows * wave.packed_rows)
     t.assume(profile.peak_bytes_per_row >= 100_000)
-    price = t.merged(required_bytes, wave, profile, LOGICAL, NO_MARGIN)
-    t.prove(price <= t.merged(required_bytes, wave, profile, PACKED, NO_MARGIN))
+    price = t.merged(evidence_bytes, wave, profile, LOGICAL, NO_MARGIN)
+    t.prove(price <= t.merged(evidence_bytes, wave, profile, PACKED, NO_MARGIN))
 
 
 @refuted("mistake-2")
@@ -70,7 +71,7 @@ def the_highest_rate_times_the_largest_wave_was_seen_by_some_reading(t: Given) -
     after = observe(observe(profile, tiny), large)
     wave = t.wave(logical_rows=0, grad_segments=0, floor_bytes=0, output_bytes=0)
     t.assume(wave.packed_rows <= large.packed_rows)
-    price = t.merged(required_bytes, wave, after, LOGICAL, NO_MARGIN)
+    price = t.merged(evidence_bytes, wave, after, LOGICAL, NO_MARGIN)
     t.prove(price <= large.compute_bytes + large.packed_rows)
 
 

@@ -7,7 +7,7 @@ no path is an obligation of every theorem that observes; here it is the theorem.
 from __future__ import annotations
 
 from pricing import contracts
-from pricing.kernel.profile import Profile, broken_invariant, observe
+from pricing.kernel.profile import Evidence, Profile, broken_invariant, observe
 from pricing.kernel.quantities import MAX_QUANTITY
 from pricing.kernel.reading import Reading, ReadingKind
 from proofs.lemmas import tell_sharing
@@ -74,5 +74,5 @@ def of_a_reading_s_kind_only_its_completeness_counts(t: Given) -> None:
 
 def rate_fields_are_equal(one: Profile, other: Profile) -> bool:
     """Equal in all fields of the rate laws."""
-    names = [name for name in Profile.__slots__ if name != "frontier"]
+    names = [name for name in Evidence.__slots__ if name != "frontier"]
     return all(getattr(one, name) == getattr(other, name) for name in names)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pricing.kernel.law import LOGICAL, PACKED, WARM, required_bytes
+from pricing.kernel.price import evidence_bytes
 from pricing.kernel.quantities import DEFAULT_SAFETY, LOGICAL_ROW_BYTES, Safety, maximum, with_safety
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from proofs.solver.proof import Given, refuted
 
 NO_MARGIN = Safety(numerator=1, denominator=1)
@@ -16,7 +17,7 @@ def a_warm_price_is_at_least_the_warm_rate_times_the_warm_floor(t: Given) -> Non
     warm, floor_rows = profile.warm_bytes_per_row, profile.warm_packed_rows
     assert warm is not None and floor_rows is not None, "a warm fit has both"
     t.assume(wave.packed_rows >= 1)
-    price = t.merged(required_bytes, wave, profile, WARM, NO_MARGIN)
+    price = t.merged(evidence_bytes, wave, profile, WARM, NO_MARGIN)
     t.prove(price >= warm * maximum(floor_rows, wave.packed_rows))
 
 
@@ -29,11 +30,11 @@ def retained_bytes_need_no_cap_by_required_bytes(t: Given) -> None:
     t.assume(wave.packed_rows >= 1)
     kept = retained * wave.packed_rows + LOGICAL_ROW_BYTES * wave.logical_rows
     held = with_safety(DEFAULT_SAFETY.numerator, DEFAULT_SAFETY.denominator, wave.output_bytes + kept)
-    t.prove(held <= t.merged(required_bytes, wave, profile, WARM))
+    t.prove(held <= t.merged(evidence_bytes, wave, profile, WARM))
 
 
 @refuted("INV-7")
 def the_packed_law_never_prices_above_the_logical_law(t: Given) -> None:
     """False: the logical law has no charges. Near sharing 1 the old rule is the cheaper of the two."""
     profile, wave = t.profile(retained=False, warm="none"), t.wave(workload=t.workload(packed_priced=True))
-    t.prove(t.merged(required_bytes, wave, profile, PACKED) <= t.merged(required_bytes, wave, profile, LOGICAL))
+    t.prove(t.merged(evidence_bytes, wave, profile, PACKED) <= t.merged(evidence_bytes, wave, profile, LOGICAL))

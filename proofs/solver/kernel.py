@@ -5,6 +5,7 @@ While a theorem runs, module globals are replaced in `pricing.*` and in the theo
 - Each function of `MERGED` by a wrapper that calls *the same shipped function* on all its paths and joins the results.
 - `require_count` and `require_integer`, which ask for Python's own `int`, by twins: their checks become obligations.
 - `ineligibility` by a stub that answers for every workload at once (`AnyWorkload`); the shipped one has a theorem.
+- `size_class` and `sharing_class` by any numbers from 1 on, the same for the same rows: joins do not ask more of them.
 - The frontier law's evidence by a stand-in (`AnyEvidence`) that no other law may look into; it has its own theorems.
 """
 
@@ -16,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pricing.kernel import bands, law, profile, quantities, reading, wave
+from pricing.kernel import bands, law, profile, quantities, rate_laws, reading, wave
 from pricing.kernel.law import Ineligible
-from proofs.solver.run import ProofError, Run, merge
+from proofs.solver.run import ProofError, Run, identity, merge
 from proofs.solver.symbolic import InexactError, Integer
 
 MERGED: list[Callable[..., Any]] = [
@@ -29,10 +30,13 @@ MERGED: list[Callable[..., Any]] = [
     quantities.more_sharing,
     quantities.with_safety,
     reading.require_peak_above_baseline,
+    reading.require_footprint_above_peak,
+    reading.scaled_up,
     wave.require_rows_to_run,
     profile.require_reachable,
-    law.sharing_rows,
-    law.is_retained_trusted,
+    profile.require_footprint_of_readings,
+    rate_laws.sharing_rows,
+    rate_laws.is_retained_trusted,
 ]
 """Shipped functions whose paths are joined. A law that brings its own small functions adds them here."""
 
@@ -77,6 +81,8 @@ def on_symbolic_integers(run: Run, merging: Sequence[Callable[..., Any]] = ()) -
     replacements: dict[int, Any] = {id(function): _merged_wrapper(run, function) for function in (*MERGED, *merging)}
     for check, twin in ((quantities.require_count, _count_check), (quantities.require_integer, _integer_check)):
         replacements[id(check)] = twin(run, check)
+    for classify in (bands.size_class, bands.sharing_class):
+        replacements[id(classify)] = _any_class(run, classify)
     replacements[id(law.ineligibility)] = _ineligibility_of_any(law.ineligibility)
     replacements[id(bands.observe_bands)] = _evidence_stub(bands.observe_bands)
     replacements[id(bands.require_evidence)] = _evidence_check(bands.require_evidence)
@@ -105,6 +111,7 @@ def _merged_wrapper(run: Run, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def _count_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str, Any], None]:
+    @functools.wraps(shipped)
     def require_count(field: str, value: Any) -> None:
         if not isinstance(value, Integer):
             shipped(field, value)
@@ -117,6 +124,7 @@ def _count_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str
 
 
 def _integer_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[str, Any], None]:
+    @functools.wraps(shipped)
     def require_integer(field: str, value: Any) -> None:
         if not isinstance(value, Integer):
             shipped(field, value)
@@ -126,6 +134,22 @@ def _integer_check(run: Run, shipped: Callable[[str, int], None]) -> Callable[[s
             run.oblige(f"{field} is above minus the limit", value.term >= -run.limit)
 
     return require_integer
+
+
+def _any_class(run: Run, classify: Callable[..., int]) -> Callable[..., Any]:
+    @functools.wraps(classify)
+    def any_class(*rows: Any) -> Any:
+        if not any(isinstance(count, Integer) for count in rows):
+            return classify(*rows)
+        key = (classify, identity(rows))
+        if key not in run.memo:
+            run.keep(rows)
+            run.memo[key] = Integer(run.fresh(classify.__name__))
+        found: Integer = run.memo[key]
+        run.define(found.term >= 1)
+        return found
+
+    return any_class
 
 
 def _ineligibility_of_any(shipped: Callable[..., Any]) -> Callable[..., tuple[Ineligible, ...]]:

@@ -6,7 +6,7 @@ A theorem is a function of one argument `t`. It makes inputs (`t.wave()`, `t.pro
     def required_bytes_never_fall_as_packed_rows_grow(t: Given) -> None:
         wave, profile = t.wave(), t.profile()
         ...
-        t.prove(required_bytes(wave, profile) <= required_bytes(larger, profile))
+        t.prove(evidence_bytes(wave, profile) <= evidence_bytes(larger, profile))
 
 The same function runs on plain ints under the unpatched kernel: that is how every counterexample, and one witness of
 every theorem's premises, is checked outside the solver.
@@ -24,9 +24,10 @@ import z3
 
 from pricing.kernel.bands import NO_EVIDENCE, FrontierEvidence
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import LOGICAL, PACKED, WARM, Law
-from pricing.kernel.profile import Profile
+from pricing.kernel.law import Law
+from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import Safety, Sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, Workload
 from pricing.kernel.wave import Wave
@@ -110,14 +111,23 @@ class Given(ABC):
         )
         fields = {field: fixed[field] if field in fixed else self.integer(f"{name}.{field}") for field in counts}
         asked = self.workload(self.choose(True, False)) if workload is None else workload
-        return self.valid(lambda: Wave(workload=asked, **fields))
+        return self.valid(lambda: Wave(workload=asked, evidence=None, **fields))
 
     def profile(self, name: str = "profile", *, retained: bool | None = None, warm: str | None = None) -> Profile:
         """Any reachable profile (the shipped `require_reachable` is what is assumed of it).
 
         `retained`: with a retained rate, without, or (None) both. `warm`: "none", "pending" (a warm rate without a
-        fit), "fit", or (None) all three.
+        fit), "fit", or (None) all three. Of footprints it knows none.
         """
+        fields = self._learned(name, retained=retained, warm=warm)
+        return self.valid(lambda: Profile(**fields))
+
+    def footprints(self, name: str = "footprint", *, retained: bool | None = None, warm: str | None = None) -> Evidence:
+        """Any reachable evidence of footprints: as a profile's own, but a warm rate may be pending before the seed."""
+        fields = self._learned(name, retained=retained, warm=warm)
+        return self.valid(lambda: Evidence(**fields))
+
+    def _learned(self, name: str, *, retained: bool | None, warm: str | None) -> dict[str, Any]:
         shape = self.choose("none", "pending", "fit") if warm is None else warm
         keeps = self.choose(False, True) if retained is None else retained
         fields: dict[str, Any] = {
@@ -133,8 +143,7 @@ class Given(ABC):
         if shape == "fit":
             fields["warm_packed_rows"] = self.integer(f"{name}.Pw")
             fields["warm_sharing"] = self.sharing(f"{name}.rw")
-        evidence = self.evidence()
-        return self.valid(lambda: Profile(**fields, frontier=evidence))
+        return fields | {"frontier": self.evidence()}
 
     def reading(
         self,
@@ -143,11 +152,12 @@ class Given(ABC):
         complete: bool | None = None,
         retained: bool | None = None,
         kind: tuple[ReadingKind, bool, bool] | None = None,
+        footprint: bool = False,
     ) -> Reading:
         """Any reading that no guard refuses. `complete`: a whole wave, a forward, or (None) both.
 
         `kind` names (kind, grads, closes_wave) instead: `observe` asks only `is_complete` of them, which has its own
-        theorem.
+        theorem. `footprint`: with one, which a wave that ran out of memory always has.
         """
         if kind is None:
             whole = self.choose(True, False) if complete is None else complete
@@ -156,6 +166,8 @@ class Given(ABC):
         counts = ("packed_rows", "logical_rows", "grad_segments", "output_bytes", "peak_delta_bytes")
         fields: dict[str, Any] = {field: self.integer(f"{name}.{field}") for field in counts}
         fields["retained_bytes"] = self.integer(f"{name}.retained_bytes") if keeps else None
+        if footprint or kind[0] is ReadingKind.OUT_OF_MEMORY:
+            fields["footprint_bytes"] = self.integer(f"{name}.footprint_bytes")
         return self.valid(lambda: Reading(kind=kind[0], grads=kind[1], closes_wave=kind[2], **fields))
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from adapters.art.binding import Binding, bind, unbind
 from adapters.art.interface import require_interface
 from pricing.evidence.trace import TraceWave
-from pricing.kernel.law import Price, price
+from pricing.kernel.price import Price, allocated_price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH
 from pricing.kernel.reading import Reading
@@ -117,7 +117,7 @@ class Pair:
     def _answers(self, question: Question, signature: Any, binding: Binding) -> Iterable[Answer]:
         theirs, ours = (_required(rank, question, signature) for rank in (self.original, self.bound))
         wave, profile = binding.last_priced
-        explained = price(wave, profile)
+        explained = allocated_price(wave, profile)
         above = _above(explained, wave)
         yield Answer(
             what="required",

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from pricing import GIB, Safety, find_law, required_bytes
 from pricing.cli.app import pricing
 from pricing.kernel.laws import LAWS
-from pricing.records.record import record_text
+from pricing.records.record_file import record_text
 from pricing.records.recorder import record_of_price
 from tests.making import a_reading, a_wave, learned
 from tests.records.recorded_run import record_run

@@ -46,7 +46,7 @@ def test_a_fall_and_a_growth_faster_than_rows_are_both_misses_by_their_share() -
     seed = recorded(0, 10, 5)
     fall = scale_test([seed, recorded(1, 100, 2_000_000), recorded(2, 200, 1_000_000)])
     assert fall.charged is not None
-    assert (fall.charged.share, fall.charged.above, fall.charged.bounded_by) == (1, 1, 2)
+    assert (fall.charged.share, fall.charged.above, fall.charged.bounded_by) == (Fraction(1), 1, 2)
     growth = scale_test([seed, recorded(1, 100, 1_000_000), recorded(2, 200, 3_000_000)])
     assert growth.charged is not None
     assert (growth.charged.share, growth.charged.above, growth.charged.bounded_by) == (Fraction(1, 2), 2, 1)

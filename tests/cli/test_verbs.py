@@ -94,7 +94,8 @@ def test_learn_keeps_signatures_apart(tmp_path: Path) -> None:
         lists = {"request_mixes": ["target:single"], "grad_modes": [True], "adapter_shapes": []}
         signature = {"topology": topology, "group_count": 1, "recompute": recompute, **lists}
         counts = {"packed_rows": 10, "logical_rows": 10, "grad_segments": 1, "output_bytes": 0}
-        return json.dumps({**counts, "peak_delta_bytes": 1_000 if topology == "a" else 9_000, "signature": signature})
+        peak = 1_000 if topology == "a" else 9_000
+        return json.dumps({**counts, "peak_delta_bytes": peak, "footprint_bytes": peak, "signature": signature})
 
     readings, output = tmp_path / "readings.jsonl", str(tmp_path / "profile.json")
     readings.write_text("\n".join([reading("a"), reading("b"), reading("a")]))
@@ -183,7 +184,10 @@ def test_explain_parts_add_up(profile_path: str) -> None:
     compute = max(said["floor_bytes"], least + said["logical_charge_bytes"] + said["segment_charge_bytes"])
 
     assert said["compute_bytes"] == compute
-    assert said["required_bytes"] == -(-11 * (said["output_bytes"] + compute) // 10)
+    allocated = -(-11 * (said["output_bytes"] + compute) // 10)
+    assert said["quantities"]["allocated"]["required_bytes"] == said["allocated_bytes"] == allocated
+    assert said["quantity"] == "footprint" and not said["footprint_learned"]
+    assert said["required_bytes"] == said["footprint_bytes"] == -(-4 * allocated // 3)
 
 
 def test_price_for_a_person_names_the_term_that_binds(profile_path: str) -> None:
@@ -193,7 +197,7 @@ def test_price_for_a_person_names_the_term_that_binds(profile_path: str) -> None
 def test_without_a_profile_the_price_is_cold_and_says_so() -> None:
     result = done("price", *ROWS, "--output-bytes", "1000")
 
-    assert result.stdout.startswith("1100 bytes") and "cold" in result.stdout
+    assert result.stdout.startswith("1467 bytes") and "bound by the footprint, cold" in result.stdout
     assert "nothing was learned yet" in result.stderr
     assert document("explain", *ROWS)["binding_term"] == "cold"
     assert Profile().is_empty
@@ -204,6 +208,7 @@ def test_without_a_profile_the_price_is_cold_and_says_so() -> None:
 RESULT_NAMES = {
     "trace",
     "law",
+    "quantity",
     "safety",
     "scored",
     "under",
@@ -266,7 +271,7 @@ def test_backtest_table_and_picture(tmp_path: Path) -> None:
 
 def test_backtest_draws_a_trace_of_which_nothing_is_scored(tmp_path: Path) -> None:
     picture = tmp_path / "none.svg"
-    assert "0" in done("backtest", DENSE, "--law", "warm", "--skip", "900", "--plot", str(picture)).stdout
+    assert run("backtest", DENSE, "--law", "warm", "--skip", "900", "--plot", str(picture)).exit_code == 1
     assert "<svg" in picture.read_text()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def duplicates(rows: int, count: int) -> WaveShape:
     return WaveShape(label="duplicates", families=((rows, (0,) * count),))
 
 
-def just_the_sum(outputs: list[RequestOutputs]) -> Tensor:
+def just_the_sum(outputs: Sequence[RequestOutputs]) -> Tensor:
     """A caller that keeps nothing of its own."""
     return torch.cat([output.target_log_probs for output in outputs if output.target_log_probs is not None]).sum()
 

@@ -293,7 +293,6 @@ def test_another_process_is_seen_by_the_budget_and_not_by_the_rate(meter: PeakMe
     run_wave(meter, net, ROWS)
     _, alone = run_wave(meter, net, ROWS)
     sampler = sampler_for(device)
-    before = sampler.sample()
     with subprocess.Popen(
         [sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as neighbour:
@@ -302,7 +301,8 @@ def test_another_process_is_seen_by_the_budget_and_not_by_the_rate(meter: PeakMe
         beside_sample = sampler.sample()
         _, beside = run_wave(meter, net, ROWS)
         neighbour.stdin.write("\n")
-    assert before.free_bytes - beside_sample.free_bytes >= 3 * GIB
+    # Others may take and give while we look: what the neighbour holds can be free to nobody.
+    assert beside_sample.free_bytes <= beside_sample.total_bytes - beside_sample.reserved_bytes - 3 * GIB
     assert abs(beside.peak_delta_bytes - alone.peak_delta_bytes) <= 4 * BLOCK_BYTES
     assert beside.flaws == ()
 

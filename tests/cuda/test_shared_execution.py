@@ -50,7 +50,7 @@ def qwen3(device: torch.device) -> nn.Module:
 
 
 BUILDERS: dict[str, Callable[[torch.device], nn.Module]] = {
-    **{name: lambda device, family=family: reduced(family).build(device) for name, family in FAMILIES.items()},
+    **{name: reduced(family).build for name, family in FAMILIES.items()},
     "qwen3": qwen3,
 }
 

@@ -13,9 +13,10 @@ from fractions import Fraction
 from typing import Final
 
 from pricing.formats.strict_json import Fields
-from pricing.kernel.law import WARM, price, sharing_rows
+from pricing.kernel.price import price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Sharing
+from pricing.kernel.rate_laws import WARM, sharing_rows
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RequestSpec, Workload, mix_key
 from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes
@@ -151,7 +152,9 @@ def _compare_query(profile: Profile, query: Fields, charge: int, comparison: Com
     theirs = query.count("required")
     least = min(priced.terms, key=lambda term: term.model_bytes, default=None)
     rate, rows = (0, 0) if least is None else (least.bytes_per_row, least.rows)
-    comparison.within(f"{aim} required", priced.required_bytes, theirs - BELOW_BYTES, theirs + _above(wave, rate, rows))
+    comparison.within(
+        f"{aim} required", priced.allocated.required_bytes, theirs - BELOW_BYTES, theirs + _above(wave, rate, rows)
+    )
     if query.has("trusted"):
         # Trust growth, as the width search asks it: packed rows alone. The window of retained bytes is narrower.
         trusted = wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows and not profile.is_empty
@@ -171,7 +174,7 @@ def _compare_retained(
     aim: str,
 ) -> None:
     """Retained is a rate of its own, or required where that is less; the wider interval of the two applies."""
-    ours = price(wave, profile).retained_bytes
+    ours = price(wave, profile).allocated.retained_bytes
     kept_rate = profile.retained_bytes_per_row or 0
     kept_rows = wave.packed_rows
     if not packed_priced:

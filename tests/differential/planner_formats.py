@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from pricing.formats.strict_json import Fields
-from pricing.kernel.law import Price, price
+from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature
@@ -82,7 +82,7 @@ def compare_width_search(case: Fields, comparison: Comparison) -> None:
 
 def _batch(case: Fields) -> Batch:
     """Prompt-major single requests: a prompt's completions share exactly the prompt."""
-    items = []
+    items: list[tuple[PlanRequest, ...]] = []
     for prompt, (rows, completions) in enumerate(zip(case.counts("prompts"), case.items("completions"), strict=True)):
         assert isinstance(completions, list), f"completions are lists of lengths, got {completions!r}"
         for completion in completions:
@@ -135,13 +135,13 @@ def _compare_wave(
     workload = curve.workload(width, ONE_LAYER_FULL)
     wave = setting.wave(shape, batch.item_requests(plan.start, width), workload, cold=plan.profile.is_empty)
     theirs = recorded.count("required")
-    if cheap and theirs > price(wave, plan.profile).required_bytes + _above(price(wave, plan.profile), wave):
+    if cheap and theirs > price(wave, plan.profile).allocated.required_bytes + _above(price(wave, plan.profile), wave):
         wave = replace(wave, packed_rows=shape.unshared_rows, grad_segments=2 * width)
     _compare_required(price(wave, plan.profile), wave, theirs, comparison)
 
 
 def _compare_required(priced: Price, wave: Wave, theirs: int, comparison: Comparison) -> None:
-    comparison.within("required", priced.required_bytes, theirs - BELOW_BYTES, theirs + _above(priced, wave))
+    comparison.within("required", priced.allocated.required_bytes, theirs - BELOW_BYTES, theirs + _above(priced, wave))
 
 
 def _above(priced: Price, wave: Wave) -> Fraction:
@@ -183,6 +183,7 @@ def _reading(recorded: Fields, kind: ReadingKind, peak_bytes: int, retained_byte
         grad_segments=recorded.count("segments"),
         output_bytes=OUTPUT_BYTES_PER_ROW * recorded.count("logical"),
         peak_delta_bytes=peak_bytes,
+        footprint_bytes=peak_bytes,  # that planner holds what is allocated against its budget
         retained_bytes=retained_bytes,
         kind=kind,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,9 @@ def test_nothing_differs_and_nothing_is_skipped(name: str) -> None:
     assert comparison.compared >= LEAST_ANSWERS[name]
 
 
-def first_case(name: str) -> dict:
-    return json.loads((PEER / name).read_text().splitlines()[0])
+def first_case(name: str) -> dict[str, Any]:
+    case: dict[str, Any] = json.loads((PEER / name).read_text().splitlines()[0])
+    return case
 
 
 def run(tmp_path: Path, text: str) -> int:

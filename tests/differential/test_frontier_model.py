@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, required_bytes, retained_bytes
+from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, allocated_bytes
 from pricing.kernel.bands import Anchor, sharing_class, size_class
 from pricing.kernel.frontier import FRONTIER, bound_bytes, bound_of
+from pricing.kernel.price import retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.testing import counts, safeties
 from pricing.testing.strategies import positive
@@ -30,6 +31,7 @@ def small_readings(draw: st.DrawFn) -> Reading:
     rows = draw(st.one_of(st.integers(0, 12), st.integers(0, MOST_ROWS)))
     logical = rows * draw(st.sampled_from([0, 1, 1, 2, 5, 70])) + draw(st.integers(0, 3)) if rows else 0
     delta = draw(st.one_of(counts(1 << 12), counts(1 << 22), st.just(6_144 * logical), st.just(6_143 * logical)))
+    kind = draw(st.sampled_from([ReadingKind.WHOLE_WAVE, ReadingKind.WHOLE_WAVE, *ReadingKind]))
     return Reading(
         packed_rows=rows,
         logical_rows=logical,
@@ -38,7 +40,8 @@ def small_readings(draw: st.DrawFn) -> Reading:
         peak_delta_bytes=delta,
         retained_bytes=draw(st.one_of(st.none(), st.integers(-9, 2 * delta + 1))),
         grads=draw(st.booleans()),
-        kind=draw(st.sampled_from([ReadingKind.WHOLE_WAVE, ReadingKind.WHOLE_WAVE, *ReadingKind])),
+        kind=kind,
+        footprint_bytes=delta if kind is ReadingKind.OUT_OF_MEMORY else None,
         closes_wave=draw(st.booleans()),
     )
 
@@ -62,7 +65,7 @@ def told(reading: Reading) -> model.Told:
     return model.Told(
         reading=model_reading(reading),
         S=reading.grad_segments,
-        interrupted=reading.kind is ReadingKind.INTERRUPTED,
+        interrupted=reading.kind in (ReadingKind.INTERRUPTED, ReadingKind.OUT_OF_MEMORY),
     )
 
 
@@ -73,8 +76,8 @@ def test_law_and_model_agree_to_the_byte(history: list[Reading], wave: Wave, saf
     sigma = Fraction(safety.numerator, safety.denominator)
     expected = model.price([told(reading) for reading in history], model_wave(wave), sigma)
 
-    assert required_bytes(wave, profile, FRONTIER, safety) == expected.required
-    assert retained_bytes(wave, profile, FRONTIER, safety) == expected.retained
+    assert allocated_bytes(wave, profile, FRONTIER, safety) == expected.required
+    assert retained_evidence_bytes(wave, profile, FRONTIER, safety) == expected.retained
 
 
 @pytest.mark.parametrize("packed_priced", [True, False])

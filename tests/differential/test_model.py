@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import LAWS, Profile, Reading, Safety, Wave, ineligibility, required_bytes, retained_bytes
+from pricing import LAWS, Profile, Reading, Safety, Wave, allocated_bytes, ineligibility
+from pricing.kernel.price import retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.testing import strategies as pp
 from spec import model
@@ -35,8 +36,8 @@ def test_kernel_and_model_agree_to_the_byte(law: str, case: tuple[list[Reading],
         Fraction(safety.numerator, safety.denominator),
     )
 
-    assert required_bytes(wave, profile, LAWS[law], safety) == expected.required
-    assert retained_bytes(wave, profile, LAWS[law], safety) == expected.retained
+    assert allocated_bytes(wave, profile, LAWS[law], safety) == expected.required
+    assert retained_evidence_bytes(wave, profile, LAWS[law], safety) == expected.retained
 
 
 def model_reading(reading: Reading) -> model.ModelReading:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import LAWS, PricingError, Profile, Safety, observe, required_bytes
+from pricing import LAWS, PricingError, Profile, Safety, allocated_bytes, observe
 from pricing.evidence.backtest import Backtest, Order, ReplayedWave, backtest, ordered, quantile, replay, score
 from pricing.evidence.trace import TraceWave, read_trace
-from pricing.kernel.law import WARM
+from pricing.kernel.rate_laws import WARM
 from tests.making import a_wave
 
 EVIDENCE = Path(__file__).parents[2] / "spec" / "evidence" / "h200"
@@ -56,7 +56,7 @@ def test_a_wave_is_priced_by_the_waves_before_it_and_by_no_other() -> None:
 def test_the_replay_is_what_a_trainer_would_have_done(name: str, law: str) -> None:
     profile, waves = Profile(), TRACES[name]
     for wave, seen in zip(waves, replay(waves, LAWS[law], Safety.parse("51/50")), strict=True):
-        assert seen.price_bytes == required_bytes(wave.wave, profile, LAWS[law], Safety.parse("51/50"))
+        assert seen.price_bytes == allocated_bytes(wave.wave, profile, LAWS[law], Safety.parse("51/50"))
         for reading in wave.readings:
             profile = observe(profile, reading)
 

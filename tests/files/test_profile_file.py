@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from pricing.formats.profile_file import (
     save_profiles,
 )
 from pricing.formats.strict_json import Fields
+from pricing.kernel.shares import Share
 from pricing.testing import strategies as pp
 from tests.making import a_reading, a_wave, learned
 
@@ -81,12 +83,13 @@ def test_a_file_of_one_and_a_file_of_several(tmp_path: Path) -> None:
     one, several = tmp_path / "one.json", tmp_path / "several.json"
     save_profile(one, PROFILE, environment={"device": "cpu"})
     selective = signature(mode=RecomputeMode(granularity="selective"))
-    save_profiles(several, ProfileFile(profiles={signature(): PROFILE, selective: Profile()}))
+    mixed = replace(signature(), shares=(Share(quantity="packed", kind="gradients", size_class=3),))
+    save_profiles(several, ProfileFile(profiles={signature(): PROFILE, selective: Profile(), mixed: Profile()}))
 
     assert load_profile(one) == PROFILE
     assert load_profiles(one).environment == {"device": "cpu"}
     assert load_profile(several, signature().digest[:6]) == PROFILE
-    assert load_profile(several, selective.digest) == Profile()
+    assert load_profile(several, selective.digest) == load_profile(several, mixed.digest) == Profile()
     for asked in (None, "zz", "", signature().digest[1:]):
         with pytest.raises(ProfileError, match=signature().digest):
             load_profile(several, asked)
@@ -169,7 +172,7 @@ def test_what_every_file_has_must_be_there(name: str, tmp_path: Path) -> None:
     ("name", "value"),
     [
         ("format", "other"),
-        ("schema_version", 2),
+        ("schema_version", 3),
         ("schema_version", 0),
         ("schema_version", 1.0),
         ("extra", 1),

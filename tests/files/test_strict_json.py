@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pricing.formats.files import write_text_atomically
 from pricing.formats.strict_json import (
     MAX_DIGITS,
     Fields,
@@ -17,7 +18,6 @@ from pricing.formats.strict_json import (
     parse_json,
     read_json_file,
     read_json_lines,
-    write_text_atomically,
 )
 from pricing.kernel.errors import FileFormatError
 

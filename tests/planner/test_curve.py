@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, signature_of, workload_of
 from pricing.planner.batch import Batch, BatchError, PlanRequest
 from pricing.planner.curve import Curve, gather
@@ -22,6 +23,7 @@ from tests.planner.naive import (
     items,
     learned,
     naive_shape,
+    naive_signature,
     naive_wave,
     plan_request,
     spec_groups,
@@ -57,8 +59,11 @@ def test_every_width_has_the_signature_and_workload_of_its_requests(items: Items
     start = data.draw(st.integers(0, len(batch)))
     curve = Curve(batch, start)
     for width in range(1, curve.limit + 1):
-        groups = spec_groups([batch.requests[at] for at in batch.item_requests(start, width)])
-        assert curve.signature(width, ONE_LAYER_FULL, "t") == signature_of(groups, ONE_LAYER_FULL, topology="t")
+        requests = [batch.requests[at] for at in batch.item_requests(start, width)]
+        groups = spec_groups(requests)
+        signature = curve.signature(width, ONE_LAYER_FULL, "t")
+        assert signature == naive_signature(requests, Setting(topology="t"))
+        assert signature.without_shares == signature_of(groups, ONE_LAYER_FULL, topology="t")
         assert curve.workload(width, ONE_LAYER_FULL) == workload_of(groups, ONE_LAYER_FULL)
 
 
@@ -66,7 +71,7 @@ def test_every_width_has_the_signature_and_workload_of_its_requests(items: Items
 def test_a_regime_is_a_stretch_of_one_signature_and_one_eligibility(items: Items) -> None:
     batch = Batch(items)
     curve = Curve(batch, 0)
-    seen = []
+    seen: list[Any] = []
     for width in range(1, curve.limit + 1):
         signature = curve.signature(width, ONE_LAYER_FULL, "")
         fixed = signature, curve.workload(width, ONE_LAYER_FULL).has_short_request

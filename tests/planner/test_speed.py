@@ -11,9 +11,9 @@ import pytest
 from benchmarks.plan import SIGNATURE, Size, items_of, plan_whole, warm_profile
 from pricing.kernel.laws import find_law
 from pricing.kernel.quantities import GIB
-from pricing.kernel.requests import Workload
+from pricing.kernel.requests import RequestSpec, Workload
 from pricing.planner.batch import Batch
-from pricing.planner.plan import plan_batch
+from pricing.planner.plan import PlanRequest, plan_batch, plan_wave
 from pricing.vectorized import required_bytes_array
 
 
@@ -70,3 +70,18 @@ def test_a_candidate_in_arrays_is_priced_within_60_ns(law: str) -> None:
         )
 
     assert processor_ms(prices) <= 60
+
+
+def test_a_batch_in_which_every_request_is_of_its_own_kind_is_planned_within_a_second() -> None:
+    """Each width is then a signature of its own. Measured 0.27 s; 10 s where each width counted its kinds anew."""
+    items = [[asking_for(top_k)] for top_k in range(1, 2_001)]
+    batch, known = Batch(items), warm_profile()
+    assert plan_wave(batch, profiles=lambda _: known, available_bytes=64 * GIB).width > 1_000
+    assert (
+        processor_ms(lambda: plan_wave(batch, profiles=lambda _: known, available_bytes=64 * GIB), repeats=3) <= 1_000
+    )
+
+
+def asking_for(top_k: int) -> PlanRequest:
+    spec = RequestSpec(input_shape=(20,), target_shape=(20,), top_k=top_k)
+    return PlanRequest(tokens=[top_k] * 20, spec=spec, output_bytes=80)

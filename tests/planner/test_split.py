@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.kernel.law import Law, required_bytes, retained_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, ceil_div
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
@@ -54,6 +55,7 @@ def ladder_of(batch: Batch, profile: Profile, setting: Setting, law: Law, budget
         safety=DEFAULT_SAFETY,
         available_bytes=budget,
         measured_splits={},
+        signature=only_signature(batch, Setting()),
     )
 
 
@@ -212,7 +214,9 @@ def test_an_identical_split_costs_at_least_its_measured_peak() -> None:
     arguments = {"profiles": {signature: learned(rows=2_000, bytes_per_row=90_000)}, "available_bytes": 160_000_000}
     plan = plan_wave(batch, **arguments)  # type: ignore[arg-type]
     assert plan.verdict is Verdict.SPLIT and plan.rungs[-1].measured_bytes is None
-    measured = {split_key(plan.children): 160_000_001}
+    measured = {split_key(signature, plan.children[::-1]): 160_000_001}  # in any order of the parts
+    elsewhere = {split_key(replace(signature, recompute=NO_RECOMPUTE), plan.children): 160_000_001}
+    assert plan_wave(batch, measured_splits=elsewhere, **arguments) == plan  # type: ignore[arg-type]
     again = plan_wave(batch, measured_splits=measured, **arguments)  # type: ignore[arg-type]
     held = again.rungs[len(plan.rungs) - 1]
     assert (held.measured_bytes, held.cost_bytes, held.fits) == (160_000_001, 160_000_001, False)
@@ -225,7 +229,9 @@ def test_a_split_says_how_it_is_cut() -> None:
     profile = learned(rows=2_000, bytes_per_row=90_000)
     plan = plan_wave(batch, profiles={signature: profile}, available_bytes=120_000_000)
     assert (plan.width, plan.verdict, plan.subforwards) == (1, Verdict.SPLIT, len(plan.children))
-    assert plan.required_bytes == plan.rungs[-1].cost_bytes <= 120_000_000 < plan.price.required_bytes
+    cost, whole = plan.rungs[-1].cost_bytes, plan.price
+    assert cost is not None and whole is not None
+    assert plan.required_bytes == cost <= 120_000_000 < whole.required_bytes
     layouts = plan.child_layouts(batch)
     assert [layout.packed_rows for layout in layouts] == [child.wave.packed_rows for child in plan.children]
 
@@ -236,9 +242,12 @@ def test_a_cold_wave_is_split_only_by_its_floor() -> None:
     setting = Setting(floor_bytes=lambda shape, cold: 1_000 * shape.packed_rows)
     plan = plan_wave(batch, profiles={}, available_bytes=200_000, setting=setting)
     assert plan.verdict is Verdict.REFUSE
-    assert [(rung.subforwards, rung.pruned or rung.cost_bytes) for rung in plan.rungs] == [(2, 331_320), (3, True)]
-    over = plan_wave(batch, profiles={}, available_bytes=331_319, setting=setting)
-    assert [(rung.subforwards, rung.cost_bytes) for rung in over.rungs] == [(2, 331_320), (3, 331_320)]
+    assert [(rung.subforwards, rung.pruned or rung.cost_bytes) for rung in plan.rungs] == [(2, 441_761), (3, True)]
+    over = plan_wave(batch, profiles={}, available_bytes=441_759, setting=setting)
+    assert [(rung.subforwards, rung.cost_bytes) for rung in over.rungs] == [
+        (2, 441_761),
+        (3, 441_762),
+    ]  # each rounded up
 
 
 def test_a_thousand_requests_are_refused_in_good_time() -> None:

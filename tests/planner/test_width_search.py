@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing.kernel.errors import QuantityError
-from pricing.kernel.law import Law, price, required_bytes
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
 from pricing.kernel.reading import Reading
@@ -67,9 +69,14 @@ def test_what_runs_is_what_was_priced_and_never_over_budget(
     profiles = data.draw(profile_books(batch, setting))
     for plan in plan_batch(batch, profiles=profiles, available_bytes=budget, setting=setting, law=law).waves:
         requests = [batch.requests[at] for at in plan.requests]
-        assert plan.wave == naive_wave(requests, setting)
+        own = naive_wave(requests, setting)
+        if plan.signature in profiles or not plan.signature.shares:
+            assert plan.wave == own
+        else:  # by a relative's evidence: as at least as many rows, and learned as its own
+            assert plan.wave == replace(own, packed_rows=plan.wave.packed_rows, logical_rows=plan.wave.logical_rows)
+            assert plan.wave.packed_rows >= own.packed_rows and plan.wave.logical_rows >= own.logical_rows
         assert plan.price == price(plan.wave, plan.profile, law)
-        assert plan.layout(batch).packed_rows == plan.wave.packed_rows
+        assert plan.layout(batch).packed_rows == own.packed_rows
         assert plan.verdict in (Verdict.PROBE, Verdict.REFUSE) or fits(plan.required_bytes, budget)
         assert plan.runs == (plan.refusal is None)
         assert plan.headroom_bytes == budget - plan.required_bytes
@@ -119,10 +126,10 @@ def test_every_tried_width_replays_from_its_own_record(
     for tried in plan.tried:
         profile = consulted[tried.signature]
         assert tried.required_bytes == required_bytes(tried.wave, profile, law)
-        trusted = profile.is_empty or tried.wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows
+        trusted = not profile.is_empty and tried.wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows
         learned_of = not profile.is_empty or tried.signature.group_count == 0
         assert (tried.trusted, tried.learned) == (trusted, learned_of) or tried.wave.packed_rows == 0
-        feasible = fits(tried.required_bytes, budget) and tried.trusted and (tried.learned or tried.width == 1)
+        feasible = fits(tried.required_bytes, budget) and (tried.trusted if tried.learned else tried.width == 1)
         assert tried.fits == feasible
 
 

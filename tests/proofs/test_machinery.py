@@ -9,14 +9,14 @@ import pytest
 import z3
 
 from pricing.kernel import quantities
-from pricing.kernel.law import sharing_rows
 from pricing.kernel.quantities import Sharing, ceil_div, is_more_sharing, maximum, minimum, with_safety
+from pricing.kernel.rate_laws import sharing_rows
 from proofs import runner
 from proofs.solver import crosshair, decide
 from proofs.solver.proof import Given, Theorem, obligations_of, refuted, replay, theorem
 from proofs.solver.run import MAX_PATHS, ProofError, Run
 from proofs.solver.second_opinion import SecondOpinion
-from proofs.solver.symbolic import InexactError, Integer, active_run
+from proofs.solver.symbolic import InexactError, active_run
 
 VALUES = (-7, -1, 0, 1, 2, 3, 8, 100)
 
@@ -58,6 +58,7 @@ def test_a_divisor_that_may_be_zero_is_an_open_obligation() -> None:
 
     outcome = prove(body)
     assert not outcome.passed
+    assert outcome.z3 is not None
     assert any("divisor" in label for label in outcome.z3.undecided)
 
 
@@ -76,6 +77,7 @@ def test_a_contradictory_premise_proves_nothing() -> None:
         t.prove(number == 5)
 
     outcome = prove(body)
+    assert outcome.z3 is not None
     assert outcome.z3.verdict == "proven"
     assert not outcome.passed
     assert "no witness" in outcome.evidence
@@ -91,7 +93,7 @@ def test_true_division_floats_and_hashes_stop_a_proof() -> None:
 
 
 def test_a_symbolic_value_that_outlives_its_run_is_refused() -> None:
-    kept: list[Integer] = []
+    kept: list[int] = []
     list(obligations_of(Theorem("test", lambda t: kept.append(t.integer("x")))))
     with pytest.raises(InexactError):
         bool(kept[0] > 0)

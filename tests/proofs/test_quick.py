@@ -9,33 +9,34 @@ import pytest
 
 from pricing.contracts import INVARIANTS
 from proofs import registry, runner
+from proofs.solver.proof import Check, Lemma, Theorem
 
 LEMMAS, THEOREMS, CHECKS = registry.load()
 QUICK = [theorem for theorem in THEOREMS if not theorem.slow]
 
 
 @pytest.mark.parametrize("lemma", LEMMAS, ids=lambda lemma: lemma.name)
-def test_lemma_is_proven(lemma: registry.Lemma) -> None:
+def test_lemma_is_proven(lemma: Lemma) -> None:
     outcome = runner.prove(lemma, None)
     assert outcome.passed, outcome
 
 
 @pytest.mark.parametrize("theorem", [t for t in QUICK if t.expected == "proven"], ids=lambda t: f"{t.law}-{t.name}")
-def test_theorem_is_proven_and_says_something(theorem: registry.Theorem) -> None:
+def test_theorem_is_proven_and_says_something(theorem: Theorem) -> None:
     outcome = runner.prove(theorem, None)
     assert outcome.passed, outcome
     assert outcome.obligations > 0
 
 
 @pytest.mark.parametrize("theorem", [t for t in QUICK if t.expected == "refuted"], ids=lambda t: f"{t.law}-{t.name}")
-def test_false_statement_is_refuted_by_an_example_on_ints(theorem: registry.Theorem) -> None:
+def test_false_statement_is_refuted_by_an_example_on_ints(theorem: Theorem) -> None:
     outcome = runner.refute(theorem, None)
     assert outcome.passed, outcome
     assert outcome.witness is not None
 
 
 @pytest.mark.parametrize("item", CHECKS, ids=lambda item: item.name)
-def test_check_holds(item: registry.Check) -> None:
+def test_check_holds(item: Check) -> None:
     outcome = runner.check(item)
     assert outcome.passed, outcome.evidence
 
@@ -47,7 +48,19 @@ def test_every_invariant_has_theorem_probe_and_harness_and_nothing_else_is_claim
         assert (registry.ROOT / path).is_file()
     for laws in columns.values():
         assert set(INVARIANTS) <= laws
-    supporting = {"reachable", "affine", "frontier", "mistake-1", "mistake-2", "mistake-3", "mistake-4"}
+    supporting = {
+        "reachable",
+        "affine",
+        "shares",
+        "frontier",
+        "device",
+        "planner",
+        "second opinion",
+        "mistake-1",
+        "mistake-2",
+        "mistake-3",
+        "mistake-4",
+    }
     assert set().union(*columns.values()) <= set(INVARIANTS) | supporting
 
 

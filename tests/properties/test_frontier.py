@@ -39,9 +39,10 @@ from pricing.kernel.frontier import (
     nowhere_above_as_smaller,
     peak_frontier,
 )
-from pricing.kernel.law import WARM, price, required_bytes, retained_bytes
+from pricing.kernel.price import allocated_bytes, price, retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES
+from pricing.kernel.rate_laws import WARM
 from pricing.testing import counts, histories, incomplete_readings, readings
 from pricing.testing.strategies import MAX_BYTES, MAX_ROWS, positive
 
@@ -264,7 +265,9 @@ def test_evidence_does_not_depend_on_order(evidence: FrontierEvidence, first: Re
 def test_a_shuffled_history_leaves_equal_evidence(history: list[Reading], random: object) -> None:
     shuffled = list(history)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    seed = Reading(packed_rows=1, logical_rows=1, grad_segments=0, output_bytes=0, peak_delta_bytes=1)
+    seed = Reading(
+        packed_rows=1, logical_rows=1, grad_segments=0, output_bytes=0, peak_delta_bytes=1, footprint_bytes=1
+    )
     one, other = observe_all(Profile(), [seed, *history]), observe_all(Profile(), [seed, *shuffled])
     assert one == other
     assert hash(one) == hash(other)
@@ -279,8 +282,8 @@ def test_what_was_retained_stays_covered(reading: Reading, later: Sequence[Readi
     wave = wave_of(reading, PACKED_WORKLOAD if packed else UNPACKED_WORKLOAD)
     if reading.retained_compute_bytes is not None and profile.frontier.retained:
         held = reading.output_bytes + reading.retained_compute_bytes
-        assert retained_bytes(wave, profile, FRONTIER, NO_MARGIN) >= min(
-            held, required_bytes(wave, profile, FRONTIER, NO_MARGIN)
+        assert retained_evidence_bytes(wave, profile, FRONTIER, NO_MARGIN) >= min(
+            held, allocated_bytes(wave, profile, FRONTIER, NO_MARGIN)
         )
 
 
@@ -291,11 +294,11 @@ def test_what_was_retained_stays_covered(reading: Reading, later: Sequence[Readi
 def test_until_a_band_bounds_the_warm_law_prices(history: list[Reading], reading: Reading) -> None:
     profile = observe_all(Profile(), history)
     wave = wave_of(reading, PACKED_WORKLOAD, STATE_BYTES)
-    priced = price(wave, profile, FRONTIER)
+    priced = price(wave, profile, FRONTIER).allocated
     if any(band.anchor is not None for band in profile.frontier.peak):
         assert priced.binding_term == "floor" or priced.binding_term.startswith("frontier")
     else:
-        warm = price(wave, profile, WARM)
+        warm = price(wave, profile, WARM).allocated
         assert (priced.required_bytes, priced.binding_term) == (warm.required_bytes, warm.binding_term)
 
 
@@ -438,8 +441,10 @@ def test_a_band_is_found_by_the_rows_of_a_wave_or_not_at_all() -> None:
 def test_what_is_derived_from_evidence_is_remembered_and_bounded() -> None:
     profile = _of([(500, 500, 9), (500, 500, 10_000_000), (900, 2_000, 30_000_000)])
     wave = wave_of(_whole(700, 900, 1), PACKED_WORKLOAD)
-    prices = {state: required_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
+    prices = {
+        state: allocated_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)
+    }
     assert len(profile.frontier.derived) <= MOST_DERIVED
-    again = {state: required_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
+    again = {state: allocated_bytes(replace(wave, segment_state_bytes=state), profile, FRONTIER) for state in range(40)}
     assert again == prices
     assert peak_frontier(profile.frontier, True, 39) is peak_frontier(profile.frontier, True, 39)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, contracts, observe, required_bytes
+from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, allocated_bytes, contracts, observe
 from pricing.kernel.bands import MOST_BANDS
 from pricing.kernel.frontier import FRONTIER, peak_frontier
 
@@ -125,7 +125,7 @@ def test_whatever_was_seen_is_covered_and_contracts_hold(shape: str, noise: str,
     for workload in WORKLOADS:
         for wave, peak in seen:
             asked = replace(wave, workload=workload)
-            assert required_bytes(asked, profile, FRONTIER, NO_MARGIN) >= peak
+            assert allocated_bytes(asked, profile, FRONTIER, NO_MARGIN) >= peak
             assert contracts.retained_is_never_above_required(asked, profile, FRONTIER)
         for (smaller, _), (larger, _) in pairwise(seen):
             grown = replace(
@@ -148,7 +148,7 @@ def test_a_machine_that_obeys_the_assumptions_within_3_percent_is_never_priced_u
     profile = Profile()
     for wave, peak in waves_of(machine, SHAPES[shape], NOISES["3_percent"], 12):
         if peak_frontier(profile.frontier, True, STATE_BYTES).bounds:
-            assert required_bytes(wave, profile, FRONTIER) >= peak
+            assert allocated_bytes(wave, profile, FRONTIER) >= peak
         for reading in readings_of(wave, peak):
             profile = observe(profile, reading)
 
@@ -160,7 +160,7 @@ def test_where_the_assumptions_hold_exactly_no_margin_is_needed(shape: str, mach
     profile = Profile()
     for wave, peak in waves_of(machine, SHAPES[shape], NOISES["none"], 12):
         if peak_frontier(profile.frontier, True, STATE_BYTES).bounds:
-            assert required_bytes(wave, profile, FRONTIER, NO_MARGIN) >= peak
+            assert allocated_bytes(wave, profile, FRONTIER, NO_MARGIN) >= peak
         for reading in readings_of(wave, peak):
             profile = observe(profile, reading)
 
@@ -188,5 +188,5 @@ def test_a_wave_like_one_that_ran_costs_what_that_one_cost(
         workload=WORKLOADS[0],
     )
     for workload in WORKLOADS:
-        required = required_bytes(replace(wave, workload=workload), profile, FRONTIER, NO_MARGIN)
+        required = allocated_bytes(replace(wave, workload=workload), profile, FRONTIER, NO_MARGIN)
         assert need <= required <= need + rows * sharing + segments

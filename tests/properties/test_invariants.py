@@ -9,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pricing import contracts
-from pricing.kernel.law import LOGICAL, PACKED, WARM, Law, RateLaw
+from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import Safety, more_sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM, RateLaw
 from pricing.kernel.reading import Reading
 from pricing.kernel.requests import RecomputeMode, RequestGroup, RequestSpec, Workload
 from pricing.kernel.wave import Wave
@@ -184,7 +185,7 @@ def test_observing_only_ratchets(profile: Profile, reading: Reading) -> None:
 def test_first_complete_reading_is_the_seed(before: list[Reading], reading: Reading) -> None:
     profile = Profile()
     for earlier in before:
-        profile = contracts.observe(profile, earlier)
+        profile = observe(profile, earlier)
     assert contracts.first_complete_reading_is_the_seed(profile, reading)
 
 

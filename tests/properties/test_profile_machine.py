@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pricing import contracts
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import allocated_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import ceil_div
 from pricing.kernel.reading import Reading, ReadingKind
@@ -86,7 +86,7 @@ class ProfileMachine(RuleBasedStateMachine):
                 workload=PACKED_PRICED,
             )
             for law in LAWS.values():
-                assert required_bytes(wave, self.profile, law) >= reading.peak_delta_bytes
+                assert allocated_bytes(wave, self.profile, law) >= reading.peak_delta_bytes
 
 
 TestProfileMachine = ProfileMachine.TestCase

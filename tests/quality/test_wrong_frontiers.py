@@ -12,14 +12,15 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from pricing import Profile, Reading, Safety, Wave, contracts, observe, required_bytes
+from pricing import Profile, Reading, Safety, Wave, allocated_bytes, contracts, observe
 from pricing.kernel.bands import FrontierEvidence
 from pricing.kernel.errors import PricingError
 from pricing.kernel.frontier import FRONTIER
 from pricing.kernel.profile import observe_all
 from pricing.kernel.requests import Workload
 from spec import frontier_model
-from tests.differential.test_frontier_model import model_wave, small_readings, small_waves, told
+from tests.differential.test_frontier_model import small_readings, small_waves, told
+from tests.differential.test_model import model_wave
 from tests.properties.test_frontier_histories import NOISES, SHAPES, Machine, machines, readings_of, waves_of
 from tests.quality.wrong_frontiers import WRONG_FRONTIERS
 from tests.quality.wrong_kernels import WrongKernel, installed
@@ -58,7 +59,7 @@ def _wave(reading: Reading, state_bytes: int = 0) -> Wave:
 def _covered(history: list[Reading]) -> bool:
     profile = _after(history)
     return all(
-        required_bytes(_wave(reading), profile, FRONTIER, NO_MARGIN) >= reading.output_bytes + reading.compute_bytes
+        allocated_bytes(_wave(reading), profile, FRONTIER, NO_MARGIN) >= reading.output_bytes + reading.compute_bytes
         for reading in history
         if reading.packed_rows > 0
     )
@@ -100,7 +101,7 @@ def _machine(drawn: tuple[Machine, str]) -> bool:
     machine, shape = drawn
     profile = Profile()
     for at, (wave, peak) in enumerate(waves_of(machine, SHAPES[shape], NOISES["none"], 12)):
-        if at >= 2 and required_bytes(wave, profile, FRONTIER, NO_MARGIN) < peak:
+        if at >= 2 and allocated_bytes(wave, profile, FRONTIER, NO_MARGIN) < peak:
             return False
         for reading in readings_of(wave, peak):
             profile = observe(profile, reading)
@@ -115,21 +116,21 @@ def _covered_in_noise(drawn: tuple[Machine, str]) -> bool:
         seen.append((wave, peak))
         for reading in readings_of(wave, peak):
             profile = observe(profile, reading)
-    return all(required_bytes(wave, profile, FRONTIER, NO_MARGIN) >= peak for wave, peak in seen)
+    return all(allocated_bytes(wave, profile, FRONTIER, NO_MARGIN) >= peak for wave, peak in seen)
 
 
 def _model(drawn: tuple[list[Reading], Wave]) -> bool:
     history, wave = drawn
     expected = frontier_model.price([told(reading) for reading in history], model_wave(wave), Fraction(1))
-    return required_bytes(wave, observe_all(Profile(), history), FRONTIER, ONE) == expected.required
+    return allocated_bytes(wave, observe_all(Profile(), history), FRONTIER, ONE) == expected.required
 
 
 def _memo(drawn: tuple[list[Reading], Wave]) -> bool:
     """What was asked of a profile before makes no difference to a price."""
     history, wave = drawn
     used = _after(history)
-    required_bytes(replace(wave, segment_state_bytes=0), used, FRONTIER)
-    return required_bytes(wave, used, FRONTIER) == required_bytes(wave, _after(history), FRONTIER)
+    allocated_bytes(replace(wave, segment_state_bytes=0), used, FRONTIER)
+    return allocated_bytes(wave, used, FRONTIER) == allocated_bytes(wave, _after(history), FRONTIER)
 
 
 waves = small_waves()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
@@ -11,9 +13,9 @@ from hypothesis.errors import NoSuchExample
 
 from pricing import contracts
 from pricing.kernel.errors import PricingError
-from pricing.kernel.law import LOGICAL, PACKED, WARM
-from pricing.kernel.profile import observe_all
+from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import DEFAULT_SAFETY, more_sharing
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec
 from pricing.testing import (
     counts,
@@ -31,7 +33,7 @@ from pricing.testing import (
 from tests.quality.wrong_kernels import WRONG_KERNELS, WrongKernel, installed
 
 SEARCH = settings(
-    max_examples=4_000,
+    max_examples=12_000,
     deadline=None,
     derandomize=True,
     database=None,
@@ -46,35 +48,33 @@ any_cases = waves_and_profiles()
 inactive = st.lists(st.just(RequestSpec(input_shape=(8,))), min_size=1, max_size=2)
 with_single = request_groups().map(
     lambda groups: [
-        contracts.replace(groups[0], requests=(RequestSpec(input_shape=(64,), target_shape=(64,)),)),
+        replace(groups[0], requests=(RequestSpec(input_shape=(64,), target_shape=(64,)),)),
         *groups[1:],
     ]
 )
 
 
-def _at_reading(parts: tuple) -> bool:
+def _at_reading(parts: Any) -> bool:
     before, reading, later, wave = parts
-    return contracts.all_readings_term_covers(
-        before, reading, later, contracts.replace(wave, packed_rows=reading.packed_rows)
-    )
+    return contracts.all_readings_term_covers(before, reading, later, replace(wave, packed_rows=reading.packed_rows))
 
 
-def _bounds_enclose(parts: tuple) -> bool:
+def _bounds_enclose(parts: Any) -> bool:
     (wave, profile), fewer, more, requests, law = parts
-    exact = contracts.replace(wave, grad_segments=min(wave.grad_segments, 2 * requests))
+    exact = replace(wave, grad_segments=min(wave.grad_segments, 2 * requests))
     full, unshared = max(1, exact.packed_rows - fewer), exact.packed_rows + more
     return contracts.bounds_enclose_the_price(exact, full, unshared, requests, profile, law)
 
 
-def _more_sharing_never_cheapens(parts: tuple) -> bool:
+def _more_sharing_never_cheapens(parts: Any) -> bool:
     (wave, profile), reading, law = parts
     sharing = more_sharing(profile.sharing, reading.logical_rows, reading.packed_rows)
-    richer = contracts.replace(profile, sharing=sharing)
+    richer = replace(profile, sharing=sharing)
     return contracts.more_sharing_never_cheapens(wave, profile, richer, law)
 
 
 # How to call each predicate that a wrong kernel names: arguments, and how they are spread over its parameters.
-PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
+PROBES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bool]]] = {
     "price_never_falls_with_packed_rows": (
         st.tuples(seeded_cases, extras, rate_laws),
         lambda a: contracts.price_never_falls_with_packed_rows(a[0][0], a[1], a[0][1], a[2]),
@@ -87,30 +87,36 @@ PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
         st.tuples(seeded_cases, readings(min_packed_rows=1), rate_laws),
         _more_sharing_never_cheapens,
     ),
-    "replay_is_identical": (st.tuples(any_cases, rate_laws), lambda a: contracts.replay_is_identical(*a[0], a[1])),
-    "parts_add_up": (st.tuples(any_cases, rate_laws), lambda a: contracts.parts_add_up(*a[0], a[1])),
+    "replay_is_identical": (
+        st.tuples(any_cases, rate_laws),
+        lambda a: contracts.replay_is_identical(a[0][0], a[0][1], a[1]),
+    ),
+    "parts_add_up": (st.tuples(any_cases, rate_laws), lambda a: contracts.parts_add_up(a[0][0], a[0][1], a[1])),
     "warm_fit_never_raises": (seeded_cases, lambda a: contracts.warm_fit_never_raises(*a)),
     "clamp_is_exact": (
         st.tuples(waves_and_profiles(min_packed_rows=1), growths()),
-        lambda a: contracts.clamp_is_exact(*a[0], a[1]),
+        lambda a: contracts.clamp_is_exact(a[0][0], a[0][1], a[1]),
     ),
-    "safety_is_tight": (st.tuples(any_cases, rate_laws), lambda a: contracts.safety_is_tight(*a[0], a[1])),
-    "warm_floor_holds": (st.tuples(seeded_cases, growths()), lambda a: contracts.warm_floor_holds(*a[0], a[1])),
+    "safety_is_tight": (st.tuples(any_cases, rate_laws), lambda a: contracts.safety_is_tight(a[0][0], a[0][1], a[1])),
+    "warm_floor_holds": (
+        st.tuples(seeded_cases, growths()),
+        lambda a: contracts.warm_floor_holds(a[0][0], a[0][1], a[1]),
+    ),
     "charges_are_exact": (
         st.tuples(seeded_cases, st.sampled_from([0, 1]), extras, rate_laws),
         lambda a: contracts.charges_are_exact(a[0][0], a[1], a[2], a[0][1], a[3]),
     ),
     "retained_is_never_above_required": (
         st.tuples(any_cases, rate_laws),
-        lambda a: contracts.retained_is_never_above_required(*a[0], a[1]),
+        lambda a: contracts.retained_is_never_above_required(a[0][0], a[0][1], a[1]),
     ),
     "retained_is_the_formula_inside_the_windows": (
         st.tuples(seeded_cases, rate_laws),
-        lambda a: contracts.retained_is_the_formula_inside_the_windows(*a[0], a[1]),
+        lambda a: contracts.retained_is_the_formula_inside_the_windows(a[0][0], a[0][1], a[1]),
     ),
     "retained_is_required_outside_the_windows": (
         st.tuples(seeded_cases, rate_laws),
-        lambda a: contracts.retained_is_required_outside_the_windows(*a[0], a[1]),
+        lambda a: contracts.retained_is_required_outside_the_windows(a[0][0], a[0][1], a[1]),
     ),
     "eligibility_asks_facts_only": (
         st.tuples(workloads(), reachable_profiles(), reachable_profiles()),
@@ -139,7 +145,7 @@ PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
             reachable_profiles(2),
             readings(min_packed_rows=1),
             histories(1),
-            waves(observe_all(contracts.Profile(), []), min_packed_rows=1),
+            waves(observe_all(Profile(), []), min_packed_rows=1),
         ),
         _at_reading,
     ),
@@ -154,6 +160,18 @@ PROBES: dict[str, tuple[st.SearchStrategy, Callable[..., bool]]] = {
     "order_does_not_matter": (
         st.tuples(seeded_profiles(), readings(), readings()),
         lambda a: contracts.order_does_not_matter(*a),
+    ),
+    "merging_does_not_depend_on_order": (
+        st.tuples(reachable_profiles(), reachable_profiles()),
+        lambda a: contracts.merging_does_not_depend_on_order(*a),
+    ),
+    "merging_again_changes_nothing": (
+        st.tuples(reachable_profiles(), reachable_profiles()),
+        lambda a: contracts.merging_again_changes_nothing(*a),
+    ),
+    "what_grew_from_a_profile_absorbs_it": (
+        st.tuples(seeded_profiles(), readings()),
+        lambda a: contracts.what_grew_from_a_profile_absorbs_it(*a),
     ),
     "coverage_is_tight": (readings(), contracts.coverage_is_tight),
     "profile_stays_reachable": (

@@ -14,6 +14,7 @@ from pricing.planner.tokens import NumpyTokens
 from pricing.testing import reachable_profiles, safeties
 from tests.planner import test_curve, test_prefix_tree, test_split, test_vectorized, test_width_search
 from tests.planner.naive import items, training_items
+from tests.properties import test_available
 from tests.quality.wrong_kernels import WrongKernel, installed
 from tests.quality.wrong_planners import WRONG_PLANNERS
 
@@ -60,6 +61,11 @@ DRAWN: Final[Mapping[str, Mapping[str, st.SearchStrategy[Any]]]] = {
         "parts": st.integers(1, 6),
         "multiple": st.sampled_from([1, 64]),
     },
+    "test_what_fits_the_plan_is_admitted": {
+        "drawn": test_available.budgets_and_releases(),
+        "beside": st.integers(-2, 2),
+        "required": st.none(),
+    },
     "test_equals_the_scalar_code_beyond_int64": {
         "columns": test_vectorized.candidate_columns((1 << 63) - 1),
         "profile": reachable_profiles(),
@@ -71,7 +77,7 @@ DRAWN: Final[Mapping[str, Mapping[str, st.SearchStrategy[Any]]]] = {
 
 TESTS: Final[Mapping[str, Callable[..., None]]] = {
     name: test
-    for module in (test_curve, test_prefix_tree, test_split, test_vectorized, test_width_search)
+    for module in (test_available, test_curve, test_prefix_tree, test_split, test_vectorized, test_width_search)
     for name, test in vars(module).items()
     if name.startswith("test_")
 }

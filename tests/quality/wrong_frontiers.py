@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing.kernel import bands, frontier, law
+from pricing.kernel import bands, frontier, rate_laws
 from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
 from pricing.kernel.frontier import Bound, Frontier
 from pricing.kernel.profile import Profile
@@ -155,18 +155,18 @@ def _nearest_band_only(self: Frontier, packed_rows: int, logical_rows: int, grad
 
 def _minimum_with_the_warm_law(self: Any, wave: Wave, profile: Profile, packed_priced: bool) -> int:
     right = _right_compute_bytes(self, wave, profile, packed_priced)
-    return min(right, law.WARM.compute_bytes(wave, profile, packed_priced))
+    return min(right, rate_laws.WARM.compute_bytes(wave, profile, packed_priced))
 
 
 _right_compute_bytes = frontier.FrontierLaw.compute_bytes
 
 
-def _remembered_for_any_state(evidence: FrontierEvidence, key: tuple[str, bool, int], known: Bands) -> Frontier:
+def _remembered_for_any_state(evidence: FrontierEvidence, key: tuple[str, bool, int]) -> Frontier:
     """The memo forgets G: the second G is priced with the first one's bounds."""
     for remembered, made in evidence.derived.items():
         if isinstance(made, Frontier) and isinstance(remembered, tuple) and remembered[:2] == key[:2]:
             return made
-    return _right_derived(evidence, key, known)
+    return _right_derived(evidence, key)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing.kernel import law, profile, quantities, requests
+from pricing.kernel import law, merge, price, profile, quantities, rate_laws, requests
 from pricing.kernel.law import Ineligible
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Sharing
@@ -55,15 +55,15 @@ def _modules_holding(attribute: str, value: object) -> list[object]:
 
 
 def _warm_from_the_floor_only(wave: Wave, known: Profile, growth: int, *, warm: bool) -> int:
-    model = law.all_readings_bytes(wave, known, growth)
-    term = law.warm_bytes(wave, known, growth) if warm else None
+    model = rate_laws.all_readings_bytes(wave, known, growth)
+    term = rate_laws.warm_bytes(wave, known, growth) if warm else None
     gate = known.warm_packed_rows
     return model if term is None or gate is None or wave.packed_rows < gate else min(model, term)
 
 
 def _warm_instead_of_least(wave: Wave, known: Profile, growth: int, *, warm: bool) -> int:
-    term = law.warm_bytes(wave, known, growth) if warm else None
-    return law.all_readings_bytes(wave, known, growth) if term is None else term
+    term = rate_laws.warm_bytes(wave, known, growth) if warm else None
+    return rate_laws.all_readings_bytes(wave, known, growth) if term is None else term
 
 
 def _all_readings_in_doubles(wave: Wave, known: Profile, growth: int) -> int:
@@ -80,7 +80,7 @@ def _clamp_everywhere(packed_rows: int, logical_rows: int, sharing: Sharing, gro
 
 
 def _cross_product_of_maxima(wave: Wave, known: Profile, growth: int) -> int:
-    rows = law.sharing_rows(wave.packed_rows, wave.logical_rows, known.sharing, growth)
+    rows = rate_laws.sharing_rows(wave.packed_rows, wave.logical_rows, known.sharing, growth)
     return known.peak_bytes_per_row * max(rows, known.largest_packed_rows)
 
 
@@ -89,7 +89,7 @@ def _reach_rounded_down(packed_rows: int, logical_rows: int, sharing: Sharing, g
 
 
 def _warm_rows_without_floor(wave: Wave, floor_rows: int, sharing: Sharing, growth: int) -> int:
-    return law.sharing_rows(wave.packed_rows, wave.logical_rows, sharing, growth)
+    return rate_laws.sharing_rows(wave.packed_rows, wave.logical_rows, sharing, growth)
 
 
 def _no_segment_charge(wave: Wave) -> int:
@@ -108,9 +108,9 @@ def _safety_in_doubles(numerator: int, denominator: int, byte_count: int) -> int
     return int(numerator / denominator * byte_count)
 
 
-def _nothing_to_run_pays_the_floor(wave: Wave, known: Profile, chosen: Any = law.WARM, safety: Any = None) -> int:
+def _nothing_to_run_pays_the_floor(wave: Wave, known: Profile, chosen: Any = rate_laws.WARM, safety: Any = None) -> int:
     safety = safety or quantities.DEFAULT_SAFETY
-    compute = law._floored_compute_bytes(wave, known, chosen)
+    compute = price._floored_compute_bytes(wave, known, chosen)
     return quantities.with_safety(safety.numerator, safety.denominator, wave.output_bytes + compute)
 
 
@@ -295,6 +295,35 @@ def _no_short_gate(workload: Workload) -> bool:
     return False
 
 
+# --- wrong merging ---------------------------------------------------------------------------------------------------
+
+
+def _last_writer_wins(one: Profile, other: Profile) -> Profile:
+    return other
+
+
+def _counts_added(one: Profile, other: Profile) -> Profile:
+    merged = _right_merge(one, other)
+    count = one.complete_readings + other.complete_readings
+    return merged if count < 2 <= merged.complete_readings else replace(merged, complete_readings=count)
+
+
+def _own_bands_only(one: Any, other: Any) -> Any:
+    return one or other
+
+
+def _own_sharing_of_equal(one: Sharing, other: Sharing) -> Sharing:
+    higher = one.logical_rows * other.packed_rows >= other.logical_rows * one.packed_rows
+    return one if higher else other
+
+
+def _least_rate(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+_right_merge = merge.merge
+
+
 def _kernel(name: str, mistake: str, caught_by: str, owner: object, attribute: str, wrong: object) -> WrongKernel:
     return WrongKernel(name=name, mistake=mistake, caught_by=caught_by, patches={(owner, attribute): wrong})
 
@@ -308,7 +337,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "size_gate_instead_of_floor",
         "the warm rate prices only waves from the warm floor on, so the price drops there",
         "price_never_falls_with_packed_rows",
-        law,
+        rate_laws,
         "model_bytes",
         _warm_from_the_floor_only,
     ),
@@ -316,7 +345,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "warm_instead_of_least",
         "the warm term replaces the all-readings term even where it is higher",
         "warm_fit_never_raises",
-        law,
+        rate_laws,
         "model_bytes",
         _warm_instead_of_least,
     ),
@@ -324,7 +353,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "rates_in_doubles",
         "the all-readings term in floating point",
         "clamp_is_exact",
-        law,
+        rate_laws,
         "all_readings_bytes",
         _all_readings_in_doubles,
     ),
@@ -340,7 +369,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "clamp_missing",
         "packed rows alone, however far the sharing is beyond the evidence",
         "clamp_is_exact",
-        law,
+        rate_laws,
         "sharing_rows",
         _clamp_missing,
     ),
@@ -348,7 +377,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "clamp_everywhere",
         "the rows that sharing implies, even below the packed rows",
         "clamp_is_exact",
-        law,
+        rate_laws,
         "sharing_rows",
         _clamp_everywhere,
     ),
@@ -356,7 +385,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "reach_rounded_down",
         "implied rows rounded down instead of up",
         "clamp_is_exact",
-        law,
+        rate_laws,
         "sharing_rows",
         _reach_rounded_down,
     ),
@@ -364,7 +393,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "cross_product_of_maxima",
         "the highest rate times the largest size ever seen",
         "clamp_is_exact",
-        law,
+        rate_laws,
         "all_readings_bytes",
         _cross_product_of_maxima,
     ),
@@ -372,7 +401,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "warm_floor_missing",
         "the warm rate through the origin, below the smallest warm wave too",
         "warm_floor_holds",
-        law,
+        rate_laws,
         "warm_rows",
         _warm_rows_without_floor,
     ),
@@ -380,7 +409,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "segments_uncharged",
         "recurrent states of segments cost nothing",
         "charges_are_exact",
-        law,
+        rate_laws,
         "charge_bytes",
         _no_segment_charge,
     ),
@@ -388,7 +417,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "packed_rows_charged",
         "head and caller memory charged by packed instead of logical rows",
         "charges_are_exact",
-        law,
+        rate_laws,
         "charge_bytes",
         _packed_rows_charged,
     ),
@@ -396,7 +425,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "segments_charged_only_where_rows_are_shared",
         "the unshared layout, an upper bound, pays for no segment",
         "bounds_enclose_the_price",
-        law,
+        rate_laws,
         "charge_bytes",
         _segments_charged_only_where_rows_are_shared,
     ),
@@ -404,7 +433,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "known_sharing_discounts_rows",
         "packed rows divided by the sharing seen, so that learning more sharing cheapens every plan",
         "more_sharing_never_cheapens",
-        law,
+        rate_laws,
         "sharing_rows",
         _known_sharing_discounts_rows,
     ),
@@ -420,7 +449,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "charges_left_out_of_the_explanation",
         "the explained price forgets the charges that the hot path adds",
         "parts_add_up",
-        law,
+        price,
         "_floored",
         _charges_left_out_of_the_explanation,
     ),
@@ -436,15 +465,15 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "nothing_to_run_pays_the_floor",
         "a wave without rows is charged the static floor",
         "safety_is_tight",
-        law,
-        "required_bytes",
+        price,
+        "evidence_bytes",
         _nothing_to_run_pays_the_floor,
     ),
     _kernel(
         "floor_added",
         "the static floor added to the learned compute instead of compared with it",
         "safety_is_tight",
-        law,
+        price,
         "_floored_compute_bytes",
         _floor_added,
     ),
@@ -452,7 +481,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "cold_is_free",
         "the floor forgotten without a profile",
         "safety_is_tight",
-        law,
+        price,
         "_floored_compute_bytes",
         _cold_is_free,
     ),
@@ -460,7 +489,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "retained_uncapped",
         "retained bytes not capped by required bytes",
         "retained_is_never_above_required",
-        law,
+        price,
         "_capped_retained_bytes",
         _retained_uncapped,
     ),
@@ -468,7 +497,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "window_edge_outside",
         "`<` for `<=` at the size window",
         "retained_is_the_formula_inside_the_windows",
-        law,
+        rate_laws,
         "is_retained_trusted",
         _window_edge_outside,
     ),
@@ -476,7 +505,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "window_one_row_wider",
         "the size window one row too wide",
         "retained_is_required_outside_the_windows",
-        law,
+        rate_laws,
         "is_retained_trusted",
         _window_one_row_wider,
     ),
@@ -484,7 +513,7 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         "no_sharing_window",
         "retained trusted at any sharing",
         "retained_is_required_outside_the_windows",
-        law,
+        rate_laws,
         "is_retained_trusted",
         _no_sharing_window,
     ),
@@ -631,5 +660,45 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         requests,
         "signature_of",
         _short_flag_in_identity,
+    ),
+    _kernel(
+        "last_writer_wins",
+        "the later of two processes that share a file replaces what the other learned",
+        "merging_does_not_depend_on_order",
+        merge,
+        "merge",
+        _last_writer_wins,
+    ),
+    _kernel(
+        "counts_added",
+        "readings that both processes had loaded are counted again at every save, and two seeds pass for a warm fit",
+        "merging_again_changes_nothing",
+        merge,
+        "merge",
+        _counts_added,
+    ),
+    _kernel(
+        "own_bands_only",
+        "bands that the other process has are left out",
+        "merging_does_not_depend_on_order",
+        merge,
+        "merge_bands",
+        _own_bands_only,
+    ),
+    _kernel(
+        "own_sharing_of_equal",
+        "of equal sharing ratios each process keeps its own pair",
+        "merging_does_not_depend_on_order",
+        merge,
+        "merge_sharing",
+        _own_sharing_of_equal,
+    ),
+    _kernel(
+        "least_rate_merged",
+        "a merged warm or retained rate is the lower one",
+        "what_grew_from_a_profile_absorbs_it",
+        merge,
+        "_larger",
+        _least_rate,
     ),
 )

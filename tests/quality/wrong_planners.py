@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pricing.kernel.law import Law, retained_bytes
+from pricing.kernel.law import Law
+from pricing.kernel.price import retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.wave import Wave
-from pricing.planner import budget, plan, split
+from pricing.planner import budget, rules, split
 from pricing.planner.batch import Batch
 from pricing.planner.curve import Curve, Gathering
 from pricing.planner.prefix_tree import PrefixTree
@@ -33,6 +34,11 @@ def _strictly_below(required_bytes: int, available_bytes: int) -> bool:
 
 def _any_sign(required_bytes: int, available_bytes: int) -> bool:
     return required_bytes <= max(0, available_bytes)
+
+
+def _only_what_is_free(required_bytes: int, sample: budget.Budget) -> budget.BudgetVerdict:
+    fits = budget.fits(required_bytes, sample.physical_bytes)
+    return budget.BudgetVerdict.RUN if fits else budget.BudgetVerdict.REFUSE
 
 
 def _padded_together(self: Gathering, group: int, rows: int, length: int) -> None:
@@ -84,16 +90,20 @@ def _cut_by_count(batch: Batch, ordered: Sequence[int], parts: int, row_multiple
     return [list(ordered[low:high]) for low, high in zip(edges, edges[1:], strict=False)]  # noqa: RUF007
 
 
-def _never_probes(self: Any, probe: Any, over_budget: bool) -> bool:
+def _never_young(profile: Profile, *, learned: bool, over_budget: bool) -> bool:
     return False
 
 
-def _always_probes(self: Any, probe: Any, over_budget: bool) -> bool:
+def _always_young(profile: Profile, *, learned: bool, over_budget: bool) -> bool:
     return True
 
 
-def _width_in_rows(self: Any, wave: Wave, profile: Profile) -> bool:
-    return wave.logical_rows <= 8 * profile.largest_packed_rows
+def _always_probes(**figures: object) -> bool:
+    return True
+
+
+def _sixteen_times(packed_rows: int, profile: Profile, *, learned: bool) -> bool:
+    return packed_rows <= 16 * profile.largest_packed_rows or not learned
 
 
 def _always_exact(self: _Kernel, *corner: int) -> bool:
@@ -120,6 +130,12 @@ WRONG_PLANNERS = [
         patches={(budget, "fits"): _any_sign},
     ),
     WrongKernel(
+        name="free_alone_after_a_release",
+        mistake="counts idle pieces when it plans and not when it admits",
+        caught_by="test_what_fits_the_plan_is_admitted",
+        patches={(budget, "judge_after_release"): _only_what_is_free},
+    ),
+    WrongKernel(
         name="padded_together",
         mistake="rounds the sum of groups up once instead of each group",
         caught_by="test_each_group_is_padded_on_its_own",
@@ -144,10 +160,10 @@ WRONG_PLANNERS = [
         patches={(NumpyTokens, "first_difference"): _first_block_only},
     ),
     WrongKernel(
-        name="logical_trust",
-        mistake="holds logical rows against trust growth",
+        name="double_trust",
+        mistake="trusts twice the growth",
         caught_by="test_trust_growth_limits_the_rows_and_takes_equality",
-        patches={(plan._Judge, "_is_trusted"): _width_in_rows},
+        patches={(rules, "is_trusted"): _sixteen_times},
     ),
     WrongKernel(
         name="rung_without_retained",
@@ -177,13 +193,13 @@ WRONG_PLANNERS = [
         name="never_probes",
         mistake="one tiny first wave refuses every later item",
         caught_by="test_a_young_profile_probes_what_its_learned_term_alone_refuses",
-        patches={(plan._Judge, "_may_probe"): _never_probes},
+        patches={(rules, "is_young"): _never_young},
     ),
     WrongKernel(
         name="always_probes",
         mistake="runs over the budget what evidence refuses",
         caught_by="test_a_young_profile_probes_what_its_learned_term_alone_refuses",
-        patches={(plan._Judge, "_may_probe"): _always_probes},
+        patches={(rules, "is_young"): _always_young, (rules, "may_probe"): _always_probes},
     ),
     WrongKernel(
         name="unchecked_overflow",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,20 +24,9 @@ TOKEN = 987_654_000
 """Tokens of random batches begin here, so that one in a record would be found."""
 
 
-class SameProfiles(Mapping[Signature, Profile]):
+def same_profiles(profiles: list[Profile]) -> Callable[[Signature], Profile]:
     """A profile for every signature: which of a few, its digest says."""
-
-    def __init__(self, profiles: list[Profile]) -> None:
-        self._profiles = profiles
-
-    def __getitem__(self, signature: Signature) -> Profile:
-        return self._profiles[int(signature.digest, 16) % len(self._profiles)]
-
-    def __iter__(self) -> Iterator[Signature]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+    return lambda signature: profiles[int(signature.digest, 16) % len(profiles)]
 
 
 def laws() -> st.SearchStrategy[str]:
@@ -115,7 +104,7 @@ def plans(draw: st.DrawFn) -> tuple[WavePlan, Batch]:
         return plan_wave(
             batch,
             start=start,
-            profiles=SameProfiles(known),
+            profiles=same_profiles(known),
             available_bytes=available_bytes,
             setting=setting,
             law=law,

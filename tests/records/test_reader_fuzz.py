@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from pricing import FileFormatError, PricingError
 from pricing.formats.codec import IncompleteRecordError, RecordError, RecordFieldError
-from pricing.records.record import MAX_READ_BYTES, DecisionRecord, NewerRecordError, parse_record, record_text
+from pricing.records.record import DecisionRecord
+from pricing.records.record_file import MAX_READ_BYTES, NewerRecordError, parse_record, record_text
 from pricing.records.recorder import record_of_price
 from pricing.records.replay import replay
 from tests.making import a_reading, a_wave, learned
@@ -177,10 +178,10 @@ def test_unknown_content_of_any_shape_is_bounded_in_what_is_said() -> None:
 
 
 def test_a_later_version_is_refused_by_name() -> None:
-    with pytest.raises(NewerRecordError, match="schema_version 2; this build reads up to 1"):
-        parse_record(TEXT.replace('"schema_version":1', '"schema_version":2'))
+    with pytest.raises(NewerRecordError, match="schema_version 3; this build reads up to 2"):
+        parse_record(TEXT.replace('"schema_version":2', '"schema_version":3'))
     with pytest.raises(RecordFieldError, match="schema_version"):
-        parse_record(TEXT.replace('"schema_version":1', '"schema_version":0'))
+        parse_record(TEXT.replace('"schema_version":2', '"schema_version":0'))
 
 
 def test_errors_say_where() -> None:

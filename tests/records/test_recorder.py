@@ -11,8 +11,9 @@ from pricing import GIB, Profile, RequestSpec, find_law
 from pricing.planner.budget import Budget, BudgetVerdict
 from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
 from pricing.records.metrics import Metrics, PrometheusExporter, WaveSummary, wandb_logger
-from pricing.records.record import Event, read_record
-from pricing.records.recorder import Handoff, Recorder, Triggers, record_of_price
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import read_record
+from pricing.records.recorder import Handoff, Recorder, Triggers, record_of_plan, record_of_price
 from pricing.records.replay import replay
 from pricing.records.spool import record_paths
 from tests.making import a_reading, a_wave, learned
@@ -191,3 +192,24 @@ def test_a_price_under_another_law_keeps_its_law_in_the_record() -> None:
     recorder = Recorder()
     ticket = recorder.priced(a_wave(5_000), PROFILE, available_bytes=GIB, law=find_law("frontier"))
     assert ticket is not None and ticket.law == "frontier" and replay(ticket).is_equal
+
+
+def test_where_nobody_listens_a_wave_writes_nothing_down_and_can_still_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(plan: WavePlan, *, name: str, index: int, batch: Batch, budget: Budget) -> DecisionRecord:
+        made.append(index)
+        return record_of_plan(plan, name=name, index=index, batch=batch, budget=budget)
+
+    monkeypatch.setattr("pricing.records.recorder.record_of_plan", counted)
+    plan, batch = a_plan(GIB)
+    listened, alone = Recorder(metrics=[lambda summary: None]), Recorder()
+    for recorder in (alone, listened):
+        ticket = recorder.admitted(plan, batch=batch, budget=BUDGET, handoff=Handoff(budget=BUDGET))
+        recorder.observed(ticket, a_reading(plan.wave.packed_rows, 400_000_000))
+        assert len(made) == (0 if recorder is alone else 1)
+
+    assert alone.last_record == listened.last_record and alone.last_summary == listened.last_summary
+    assert alone.last_record is not None and alone.last_record.event is Event.OBSERVED and len(made) == 2

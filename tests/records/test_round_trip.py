@@ -17,7 +17,8 @@ from pricing import PricingError, find_law
 from pricing.formats.codec import encode
 from pricing.formats.strict_json import canonical_json
 from pricing.planner.plan import Batch, WavePlan
-from pricing.records.record import DecisionRecord, parse_record, record_text, schema_text
+from pricing.records.record import DecisionRecord
+from pricing.records.record_file import parse_record, record_text, schema_text
 from pricing.records.recorder import record_of_plan
 from pricing.records.replay import Answer, recompute, replay, what_if
 from tests.records.making import SOME_RECORDS, TOKEN, other_safety, plans, records

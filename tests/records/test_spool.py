@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,20 @@ import pytest
 
 from pricing import PricingError
 from pricing.records.metrics import WaveSummary
-from pricing.records.record import DecisionRecord, Event, StructureFacts, parse_record, read_record, record_text
+from pricing.records.record import DecisionRecord, Event, StructureFacts
+from pricing.records.record_file import parse_record, read_record, record_text
 from pricing.records.recorder import record_of_price
 from pricing.records.replay import replay
-from pricing.records.spool import Spool, SpoolError, is_spool_file, record_paths, wave_paths
+from pricing.records.spool import (
+    LOCK_WAIT_SECONDS,
+    WAVES_SUFFIX,
+    Spool,
+    SpoolError,
+    is_spool_file,
+    record_paths,
+    sequence_of,
+    wave_paths,
+)
 from pricing.report.run_report import read_run
 from tests.making import a_reading, a_wave, learned
 from tests.records import spool_writer
@@ -113,6 +124,124 @@ def test_bounds_that_no_spool_can_keep_are_refused_when_it_is_made(tmp_path: Pat
         Spool(tmp_path, max_bytes=1 << 18, max_record_bytes=1 << 18)
 
 
+# --- what goes first -------------------------------------------------------------------------------------------------
+
+
+def waves_in(folder: Path) -> list[int]:
+    return [wave.index for wave in read_run(folder).waves]
+
+
+@pytest.mark.parametrize("event", list(Event))
+@pytest.mark.parametrize(("max_files", "max_bytes"), [(6, 1 << 20), (1_000, 60_000)])
+def test_no_flood_of_records_pushes_wave_lines_out(
+    event: Event, max_files: int, max_bytes: int, tmp_path: Path, record: DecisionRecord
+) -> None:
+    """A spool full of refusals deleted every wave line, and counted nothing."""
+    spool = Spool(tmp_path, max_files=max_files, max_bytes=max_bytes, max_record_bytes=16 << 10)
+    for number in range(10):
+        assert spool.append_wave(WaveSummary.of(replace(record, index=number)).line())
+    for number in range(100):
+        assert spool.write(replace(record, index=number, event=event)) is not None
+        assert len(sizes(tmp_path)) <= max_files and sum(sizes(tmp_path)) <= max_bytes
+    assert waves_in(tmp_path) == list(range(10))
+    kept = [read_record(path).record.index for path in record_paths(tmp_path)]
+    assert kept == list(range(100 - len(kept), 100)) and kept
+    assert spool.evicted == 100 - len(kept) and spool.evicted_by_kind == {str(event): 100 - len(kept)}
+    assert spool.dropped == 0 == sum(spool.dropped_by_kind.values())
+
+
+@pytest.mark.parametrize("jump_seconds", [-86_400, -(10**9), 10**9])
+def test_a_clock_that_is_set_changes_nothing(
+    jump_seconds: int, tmp_path: Path, record: DecisionRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        spool = Spool(tmp_path, max_files=8)
+        spool.write(replace(record, index=number))
+        then = time.time() + jump_seconds * (number % 2)
+        for path in tmp_path.glob(f"{spool.writer}*"):
+            os.utime(path, (then, then))
+    assert [read_record(path).record.index for path in record_paths(tmp_path)] == list(range(2, 10))
+
+
+def test_wave_lines_of_many_writers_go_oldest_first_whatever_the_clock_says(
+    tmp_path: Path, record: DecisionRecord
+) -> None:
+    counted: Counter[str] = Counter()
+    for number in range(9):
+        spool = Spool(tmp_path, max_files=8)
+        for line in range(3):
+            assert spool.append_wave(WaveSummary.of(replace(record, index=10 * number + line)).line())
+        os.utime(tmp_path / f"{spool.writer}{WAVES_SUFFIX}", (10**9 - number, 10**9 - number))
+        for _ in range(2):
+            spool.write(record)
+        counted.update(spool.evicted_by_kind)
+    assert {index // 10 for index in waves_in(tmp_path)} == {5, 6, 7, 8}
+    assert counted["wave lines"] == 15 and counted["admitted"] == 14
+
+
+def test_a_halved_file_of_wave_lines_keeps_its_age(tmp_path: Path, record: DecisionRecord) -> None:
+    spool = Spool(tmp_path, max_bytes=40_000, max_record_bytes=16_384)
+    spool.write(record)
+    for number in range(200):
+        assert spool.append_wave(WaveSummary.of(replace(record, index=number)).line())
+    (path,) = wave_paths(tmp_path)
+    assert sequence_of(path) == 2 and spool.evicted_by_kind["wave lines"] == waves_in(tmp_path)[0] > 100
+
+
+def test_numbers_go_on_where_the_lock_file_was_lost_or_is_not_ours(tmp_path: Path, record: DecisionRecord) -> None:
+    spool, numbers = Spool(tmp_path), []
+    for content in (b"", b"no number", b"9" * 40, b"-5", b"\x00" * 20, None):
+        if content is None:
+            (tmp_path / ".spool.lock").unlink()
+        else:
+            (tmp_path / ".spool.lock").write_bytes(content)
+        for _ in range(2):
+            path = spool.write(record)
+            assert path is not None, spool.last_failure
+            numbers.append(sequence_of(path))
+    assert numbers == list(range(1, 13))
+
+
+def test_a_line_that_a_full_disk_cut_off_swallows_no_other(
+    tmp_path: Path, record: DecisionRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    lines = [WaveSummary.of(replace(record, index=number)).line() for number in range(6)]
+    assert spool.append_wave(lines[0])
+    resource = pytest.importorskip("resource")
+    (path,) = wave_paths(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:  # the next line fits in part only
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, hard))
+        assert not spool.append_wave(lines[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert spool.append_wave(lines[2]) and spool.dropped_by_kind == {"wave lines": 1}
+    path.write_bytes(path.read_bytes() + b'{"torn by a crash": ')
+    assert spool.append_wave(lines[3])
+    report = read_run(tmp_path)
+    assert [wave.index for wave in report.waves] == [0, 2, 3]
+    assert report.unreadable == (f"{path.name}: 1 of 4 wave lines are not whole",)
+
+
+def test_a_lock_held_for_long_costs_one_wait_now_and_then(
+    tmp_path: Path, record: DecisionRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    line = WaveSummary.of(record).line()
+    spool.write(record)
+    with open(tmp_path / ".spool.lock", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        began = time.monotonic()
+        for _ in range(100):
+            assert spool.write(record) is None and not spool.append_wave(line)
+        assert time.monotonic() - began < 3 * LOCK_WAIT_SECONDS, "200 waits would take 50 s"
+    assert spool.dropped_by_kind == {"records": 100, "wave lines": 100}
+    assert spool.write(record) is not None and spool.append_wave(line), "and goes on at once"
+
+
 # --- never raises ----------------------------------------------------------------------------------------------------
 
 
@@ -201,8 +330,17 @@ def assert_only_whole_records(folder: Path) -> int:
     return len(paths)
 
 
-def kill_one_writer(folder: Path, rng: random.Random, patch: Callable[[], None] = lambda: None) -> int:
-    """Fork a writer, kill it at a random moment of its first 12 ms of writing; how many temporaries it left."""
+def writing_seconds(folder: Path) -> float:
+    """How long the first writes of a writer take here and now: what kills are spread over, also on a busy machine."""
+    began = time.monotonic()
+    spool_writer.write(str(folder), 4)
+    return max(0.012, time.monotonic() - began)
+
+
+def kill_one_writer(
+    folder: Path, rng: random.Random, patch: Callable[[], None] = lambda: None, seconds: float = 0.012
+) -> int:
+    """Fork a writer, kill it at a random moment of its first `seconds` of writing; how many temporaries it left."""
     ready_end, ready = os.pipe()
     child = os.fork()
     if child == 0:
@@ -216,7 +354,7 @@ def kill_one_writer(folder: Path, rng: random.Random, patch: Callable[[], None] 
     try:
         assert select.select([ready_end], [], [], 20)[0], "the writer did not begin"
         assert os.read(ready_end, 5) == b"begun"
-        time.sleep(rng.random() * 0.012)
+        time.sleep(rng.random() * seconds)
     finally:
         os.kill(child, signal.SIGKILL)
         os.close(ready_end)
@@ -227,8 +365,9 @@ def kill_one_writer(folder: Path, rng: random.Random, patch: Callable[[], None] 
 def test_kill_at_any_point_leaves_only_whole_records(tmp_path: Path) -> None:
     rng, folder = random.Random(5), tmp_path / "spool"
     amid_a_write = found = 0
+    seconds = writing_seconds(tmp_path / "measured")
     for kill in range(KILLS):
-        amid_a_write += kill_one_writer(folder, rng)
+        amid_a_write += kill_one_writer(folder, rng, seconds=seconds)
         if kill % 20 == 19:
             found += assert_only_whole_records(folder)
     assert found > 0, "writers were killed before they wrote anything: nothing was tested"
@@ -252,8 +391,9 @@ def test_the_kill_test_finds_a_writer_that_is_not_atomic(tmp_path: Path) -> None
         Spool._write_whole = write_in_place  # type: ignore[method-assign]  # in the forked writer only
 
     rng, broken = random.Random(6), 0
+    seconds = writing_seconds(tmp_path / "measured")
     for _ in range(KILLS):
-        kill_one_writer(tmp_path, rng, patch)
+        kill_one_writer(tmp_path, rng, patch, seconds)
         for path in record_paths(tmp_path):
             try:
                 read_record(path)

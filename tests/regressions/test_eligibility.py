@@ -15,16 +15,16 @@ from pricing import (
     RequestGroup,
     RequestSpec,
     Sharing,
+    allocated_bytes,
     ineligibility,
     observe,
     price,
-    required_bytes,
-    retained_bytes,
     signature_of,
     workload_of,
 )
-from pricing.kernel.law import LOGICAL, WARM
+from pricing.kernel.price import retained_evidence_bytes
 from pricing.kernel.profile import Profile
+from pricing.kernel.rate_laws import LOGICAL, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
@@ -93,7 +93,7 @@ def test_d04_after_calibrating_on_64_rows_a_63_row_batch_and_a_mixed_one_reuse_t
 
         assert priced.ineligible == (Ineligible.SHORT_REQUEST,)
         assert priced.compute_bytes == 100_000 * logical_rows  # sharing 1 is all that was seen
-        assert priced.required_bytes == required_bytes(wave, profile, LOGICAL)
+        assert priced.allocated.required_bytes == allocated_bytes(wave, profile, LOGICAL)
 
 
 def test_d04_many_duplicates_of_one_token_fall_back_to_sharing_whose_limit_is_known() -> None:
@@ -103,7 +103,7 @@ def test_d04_many_duplicates_of_one_token_fall_back_to_sharing_whose_limit_is_kn
     priced = price(wave, branched, WARM)
 
     assert priced.compute_bytes == 323_000 * 1_378  # ceil(100,000 / 72.6)
-    assert priced.required_bytes < 100_000 * 256 * 1_024
+    assert priced.allocated.required_bytes < 100_000 * 256 * 1_024
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_d14_eight_tokens_of_work_cost_the_same_beside_8001_inactive_ones(law: s
     logical_rows = sum(request.logical_rows for group in groups for request in group.active)
     wave = replace(a_wave(8, logical_rows), workload=workload_of(groups, ONE_LAYER_FULL))
 
-    assert required_bytes(wave, profile, LAWS[law]) == 11_000
+    assert allocated_bytes(wave, profile, LAWS[law]) == 11_000
 
 
 def test_d14_a_batch_of_inactive_requests_is_nothing() -> None:
@@ -205,7 +205,7 @@ def test_d16_another_mode_never_leaves_the_price_unchanged_silently(mode: Recomp
     if law != "logical":
         assert Ineligible.RECOMPUTE in price(wave, PROFILE, LAWS[law]).ineligible
         assert price(packed, PROFILE, LAWS[law]).ineligible == ()
-        assert required_bytes(wave, PROFILE, LAWS[law]) != required_bytes(packed, PROFILE, LAWS[law])
+        assert allocated_bytes(wave, PROFILE, LAWS[law]) != allocated_bytes(packed, PROFILE, LAWS[law])
 
 
 @pytest.mark.invariant("INV-11")
@@ -216,6 +216,6 @@ def test_d16_a_profile_may_raise_the_floor_of_retained_bytes_and_never_lower_it(
 ) -> None:
     profile = observe(Profile(), a_reading(10_000, 10**10, retained_bytes=retained))
     wave = a_wave(10_000, checkpoint_retained_bytes=checkpoint)
-    kept, required = retained_bytes(wave, profile, LAWS[law]), required_bytes(wave, profile, LAWS[law])
+    kept, required = retained_evidence_bytes(wave, profile, LAWS[law]), allocated_bytes(wave, profile, LAWS[law])
 
     assert min(required, -(-11 * checkpoint // 10)) <= kept <= required

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import GIB, Profile, Reading, ReadingKind, Safety, Workload, observe, price, required_bytes, retained_bytes
+from pricing import GIB, Profile, Reading, ReadingKind, Safety, Workload, allocated_bytes, observe, price
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import PACKED, WARM
+from pricing.kernel.price import retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.kernel.quantities import ceil_div
+from pricing.kernel.rate_laws import PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import a_reading, a_wave, learned
 
@@ -50,22 +51,22 @@ TINY, LONG = scoring_call(27, 473_835_924), scoring_call(103_960, 22_200_000_000
 def test_d01_anything_smaller_than_a_call_that_fitted_costs_no_more_than_it(rows: int) -> None:
     """After a seed of its own, in either order. 68 GB are available, and the law before asked for 414.8 GB."""
     wave = a_wave(rows, output_bytes=4 * rows, workload=SCORING)
-    prices = {required_bytes(wave, learned([SEED, *order]), FRONTIER) for order in ([TINY, LONG], [LONG, TINY])}
+    prices = {allocated_bytes(wave, learned([SEED, *order]), FRONTIER) for order in ([TINY, LONG], [LONG, TINY])}
 
     assert len(prices) == 1
     assert on_the_line(rows) <= prices.pop() <= ceil_div(11 * (22_200_000_000 + 103_960 + 4 * rows), 10)
-    assert required_bytes(wave, learned([SEED, TINY, LONG]), WARM) > 300_000_000_000
+    assert allocated_bytes(wave, learned([SEED, TINY, LONG]), WARM) > 300_000_000_000
 
 
 def test_d01_a_call_of_middle_size_sharpens_the_price_further() -> None:
     wave = a_wave(20_000, workload=SCORING)
     profile = learned([SEED, TINY, LONG, scoring_call(6_273, on_the_line(6_273))])
 
-    assert on_the_line(20_000) <= required_bytes(wave, profile, FRONTIER) <= 6_500_000_000
+    assert on_the_line(20_000) <= allocated_bytes(wave, profile, FRONTIER) <= 6_500_000_000
 
 
 def test_d01_a_tiny_call_still_costs_what_it_costs() -> None:
-    required = required_bytes(a_wave(27, workload=SCORING), learned([SEED, TINY, LONG]), FRONTIER, NO_MARGIN)
+    required = allocated_bytes(a_wave(27, workload=SCORING), learned([SEED, TINY, LONG]), FRONTIER, NO_MARGIN)
     assert 473_835_924 <= required < 473_835_924 + 27
 
 
@@ -78,7 +79,7 @@ def head_probe(tokens: int) -> Reading:
 
 
 def bytes_an_element(profile: Profile, tokens: int) -> float:
-    return required_bytes(a_wave(tokens), profile, FRONTIER, NO_MARGIN) / (tokens * 4_096)
+    return allocated_bytes(a_wave(tokens), profile, FRONTIER, NO_MARGIN) / (tokens * 4_096)
 
 
 def test_a01_the_bound_nears_the_truth_as_larger_waves_are_seen() -> None:
@@ -95,7 +96,7 @@ def test_a01_the_bound_nears_the_truth_as_larger_waves_are_seen() -> None:
 
 def test_a01_under_the_warm_law_one_small_probe_prices_every_wave() -> None:
     profile = learned([SEED, *map(head_probe, (128, 8_192))])
-    assert required_bytes(a_wave(8_192), profile, WARM) > 6 * required_bytes(a_wave(8_192), profile, FRONTIER)
+    assert allocated_bytes(a_wave(8_192), profile, WARM) > 6 * allocated_bytes(a_wave(8_192), profile, FRONTIER)
 
 
 # --- D05: a small cold first wave overprices the rest of the run -----------------------------------------------------
@@ -108,11 +109,11 @@ def test_d05_the_seeds_one_time_costs_stay_out_and_later_peaks_are_covered(waves
 
     dearest = max(rate for _, rate in waves)
     highest = max(reading.peak_delta_bytes for reading in readings)
-    model = required_bytes(a_wave(30_000), profile, FRONTIER, NO_MARGIN) - 6_144 * 30_000
+    model = allocated_bytes(a_wave(30_000), profile, FRONTIER, NO_MARGIN) - 6_144 * 30_000
     assert model <= max(1_000 * dearest * 30_000, highest)
     for reading in readings:
         wave = a_wave(reading.packed_rows, reading.logical_rows, 1)
-        assert required_bytes(wave, profile, FRONTIER, NO_MARGIN) >= reading.peak_delta_bytes
+        assert allocated_bytes(wave, profile, FRONTIER, NO_MARGIN) >= reading.peak_delta_bytes
 
 
 def test_d05_a_higher_static_floor_is_named_so_that_no_gain_is_claimed() -> None:
@@ -133,7 +134,7 @@ def test_d08_a_high_incomplete_reading_counts_in_every_order(kind: ReadingKind) 
     profiles = {learned([SEED, *order]) for order in permutations(seen)}
 
     assert len(profiles) == 1
-    assert required_bytes(a_wave(10_000, segments=1), profiles.pop(), FRONTIER, NO_MARGIN) == 2_600_000_000
+    assert allocated_bytes(a_wave(10_000, segments=1), profiles.pop(), FRONTIER, NO_MARGIN) == 2_600_000_000
 
 
 def test_d08_with_only_incomplete_readings_the_warm_laws_price_stands() -> None:
@@ -146,7 +147,7 @@ def test_d02_logical_rows_like_those_of_the_evidence_are_not_charged_again() -> 
     profile = learned([SEED, a_reading(16_205, 459_782 * 16_205, logical_rows=109_065)])
     shared = a_wave(2 * 16_205, 2 * 109_065, 1)
 
-    assert required_bytes(shared, profile, FRONTIER, NO_MARGIN) == 2 * 459_782 * 16_205
+    assert allocated_bytes(shared, profile, FRONTIER, NO_MARGIN) == 2 * 459_782 * 16_205
     assert price(shared, profile, FRONTIER).logical_charge_bytes == 0
     assert price(a_wave(2 * 16_205, 2 * 109_065 + 10, 1), profile, FRONTIER).logical_charge_bytes == 10 * 6_144
 
@@ -165,11 +166,11 @@ def test_d03_branches_cost_their_charges_until_seen_and_their_peak_afterwards() 
         ),
     )
 
-    assert 2.5 * GIB <= required_bytes(branched, unshared, FRONTIER) <= 25.2 * GIB
-    assert required_bytes(branched, seen, FRONTIER, NO_MARGIN) <= 1.2 * 378_000 * 7_120
-    assert required_bytes(branched, seen, FRONTIER) >= 2.5 * GIB
+    assert 2.5 * GIB <= allocated_bytes(branched, unshared, FRONTIER) <= 25.2 * GIB
+    assert allocated_bytes(branched, seen, FRONTIER, NO_MARGIN) <= 1.2 * 378_000 * 7_120
+    assert allocated_bytes(branched, seen, FRONTIER) >= 2.5 * GIB
     more = a_wave(7_120, 517_120, 121, segment_state_bytes=GDN_STATE_BYTES)
-    assert required_bytes(more, seen, FRONTIER, NO_MARGIN) - required_bytes(branched, seen, FRONTIER, NO_MARGIN) in (
+    assert allocated_bytes(more, seen, FRONTIER, NO_MARGIN) - allocated_bytes(branched, seen, FRONTIER, NO_MARGIN) in (
         range(19 * GDN_STATE_BYTES, 20 * GDN_STATE_BYTES + 1)
     )
 
@@ -178,7 +179,7 @@ def test_d03_branches_cost_their_charges_until_seen_and_their_peak_afterwards() 
 def test_d07_d13_no_size_is_cheaper_than_a_smaller_one() -> None:
     profile = learned([SEED, a_reading(10, 10**6), a_reading(15_000, 247_000 * 15_000), a_reading(700, 10**9)])
     prices = [
-        required_bytes(a_wave(rows, 30_000), profile, FRONTIER) for rows in (*range(1, 200), *range(200, 60_000, 97))
+        allocated_bytes(a_wave(rows, 30_000), profile, FRONTIER) for rows in (*range(1, 200), *range(200, 60_000, 97))
     ]
 
     assert prices == sorted(prices)
@@ -189,9 +190,9 @@ def test_waves_smaller_than_the_evidence_are_covered_where_the_other_laws_are_no
     profile = learned([SEED, a_reading(7_119, 2_820_800_000)])
     cheap = observe_all(Profile(), [a_reading(7_119, 2_820_800_000)] * 2)
 
-    assert required_bytes(a_wave(2_151), profile, FRONTIER) >= 2_373_100_000
-    assert required_bytes(a_wave(2_151), cheap, WARM) < 2_373_100_000
-    assert required_bytes(a_wave(2_151), cheap, PACKED) < 2_373_100_000
+    assert allocated_bytes(a_wave(2_151), profile, FRONTIER) >= 2_373_100_000
+    assert allocated_bytes(a_wave(2_151), cheap, WARM) < 2_373_100_000
+    assert allocated_bytes(a_wave(2_151), cheap, PACKED) < 2_373_100_000
 
 
 @pytest.mark.invariant("INV-9")
@@ -202,8 +203,8 @@ def test_an_interrupted_reading_lowers_no_retained_price() -> None:
     interrupted = a_reading(2_000, 1_000, ReadingKind.INTERRUPTED, retained_bytes=400_000_000)
     wave = a_wave(2_000, 1_000)
 
-    assert retained_bytes(wave, profile, FRONTIER, NO_MARGIN) == 2 * 400_000_000
-    assert retained_bytes(wave, observe(profile, interrupted), FRONTIER, NO_MARGIN) == 2 * 400_000_000
+    assert retained_evidence_bytes(wave, profile, FRONTIER, NO_MARGIN) == 2 * 400_000_000
+    assert retained_evidence_bytes(wave, observe(profile, interrupted), FRONTIER, NO_MARGIN) == 2 * 400_000_000
 
 
 @pytest.mark.invariant("INV-1")
@@ -215,5 +216,5 @@ def test_d01_padding_of_a_tiny_call_is_scaled_by_nobody(rows: int) -> None:
     wave = a_wave(rows, logical_rows=rows, workload=SCORING)
     scaled = ceil_div(500_000_000 * rows, 64)
 
-    assert scaled <= required_bytes(wave, profile, FRONTIER, NO_MARGIN) <= scaled + rows
-    assert required_bytes(wave, profile, FRONTIER) <= required_bytes(wave, profile, WARM) * 11 // 10
+    assert scaled <= allocated_bytes(wave, profile, FRONTIER, NO_MARGIN) <= scaled + rows
+    assert allocated_bytes(wave, profile, FRONTIER) <= allocated_bytes(wave, profile, WARM) * 11 // 10

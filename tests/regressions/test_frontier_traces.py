@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pricing import Profile, Safety, observe, retained_bytes
+from pricing import Profile, Safety, observe
 from pricing.evidence.backtest import Order, backtest
 from pricing.evidence.trace import TraceWave, read_trace
 from pricing.kernel.frontier import FRONTIER
-from pricing.kernel.law import WARM
+from pricing.kernel.price import retained_evidence_bytes
+from pricing.kernel.rate_laws import WARM
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "spec" / "evidence"
 TRACES = sorted(path for folder in ("h200", "h200-own") for path in (EVIDENCE / folder).glob("*.jsonl"))
@@ -88,4 +89,4 @@ def test_what_stays_after_the_forward_is_covered_and_close(path: Path) -> None:
 
 
 def _retained_over(recorded: TraceWave, profile: Profile) -> Fraction:
-    return Fraction(retained_bytes(recorded.wave, profile, FRONTIER), recorded.retained_bytes) - 1
+    return Fraction(retained_evidence_bytes(recorded.wave, profile, FRONTIER), recorded.retained_bytes) - 1

@@ -23,12 +23,12 @@ from pricing import (
     ReadingKind,
     Safety,
     Workload,
+    allocated_bytes,
     observe,
     price,
-    required_bytes,
-    retained_bytes,
 )
-from pricing.kernel.law import LOGICAL, PACKED, WARM
+from pricing.kernel.price import retained_evidence_bytes
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL
 from tests.making import a_reading, a_wave, learned
 
@@ -62,7 +62,7 @@ def test_d01_rates_through_the_origin_keep_the_tiny_calls_rate_in_either_order(
     order: tuple[Reading, ...], law: Law
 ) -> None:
     """What these laws do and must not hide: the rule that refused, rounded up where it truncated."""
-    required = required_bytes(a_wave(20_000, output_bytes=80_000, workload=SCORING), learned(order), law)
+    required = allocated_bytes(a_wave(20_000, output_bytes=80_000, workload=SCORING), learned(order), law)
 
     truncated = int(Fraction(11, 10) * (Fraction(473_835_924, 27) * 20_000 + 80_000))
     assert truncated == 386_088_618_666
@@ -72,12 +72,12 @@ def test_d01_rates_through_the_origin_keep_the_tiny_calls_rate_in_either_order(
 def test_d01_the_long_call_alone_prices_what_it_measured() -> None:
     profile = learned([scoring_call(103_960, 103_960 * 57_344)])
 
-    assert required_bytes(a_wave(20_000, output_bytes=80_000, workload=SCORING), profile) == 1_261_656_000
+    assert allocated_bytes(a_wave(20_000, output_bytes=80_000, workload=SCORING), profile) == 1_261_656_000
 
 
 @pytest.mark.parametrize("rows", [17_063, 20_000, 21_489])
 def test_d01_as_the_seed_the_tiny_call_is_forgotten_at_the_first_real_one(rows: int) -> None:
-    required = required_bytes(a_wave(rows, workload=SCORING), learned([TINY, LONG]), WARM)
+    required = allocated_bytes(a_wave(rows, workload=SCORING), learned([TINY, LONG]), WARM)
 
     assert required <= Fraction(11, 10) * (22_200_000_000 + 103_960)  # the long call, and one byte a row
     assert required < 68_000_000_000  # what was available
@@ -89,7 +89,7 @@ def test_d01_as_the_seed_the_tiny_call_is_forgotten_at_the_first_real_one(rows: 
 def test_d01_after_a_seed_of_its_own_the_answer_does_not_depend_on_order(rows: int, law: str) -> None:
     seed = scoring_call(6_273, 6_273 * 213_700)
     prices = {
-        required_bytes(a_wave(rows, workload=SCORING), learned([seed, *order]), LAWS[law])
+        allocated_bytes(a_wave(rows, workload=SCORING), learned([seed, *order]), LAWS[law])
         for order in permutations((TINY, LONG))
     }
 
@@ -105,7 +105,7 @@ def test_d05_the_seed_prices_nothing_once_a_warm_wave_was_seen() -> None:
     profile = learned([a_reading(15_600, 275_000 * 15_600), *later])
 
     assert price(a_wave(30_000, 0), profile, WARM).compute_bytes == 247_000 * 30_000
-    assert required_bytes(a_wave(30_000, 0), profile, WARM) == 11 * 247_000 * 30_000 // 10
+    assert allocated_bytes(a_wave(30_000, 0), profile, WARM) == 11 * 247_000 * 30_000 // 10
     assert price(a_wave(30_000, 0), profile, PACKED).compute_bytes == 275_000 * 30_000
 
 
@@ -140,7 +140,7 @@ def test_d05_whatever_was_observed_after_the_seed_is_never_underpriced(
     profile = learned([a_reading(15_600, 15_600 * seed_rate), *readings])
 
     for reading in readings:
-        assert required_bytes(a_wave(reading.packed_rows), profile, LAWS[law]) >= reading.peak_delta_bytes
+        assert allocated_bytes(a_wave(reading.packed_rows), profile, LAWS[law]) >= reading.peak_delta_bytes
 
 
 # --- D06: the peak counter was reset inside the wave -----------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_d06_a_reading_that_missed_part_of_its_wave_makes_no_warm_fit_and_lowers
     for seen in (25 * GIB, 10 * GIB):
         profile = learned([seed, a_reading(10_000, seen, kind)])
         assert not profile.has_warm_fit
-        assert required_bytes(a_wave(10_000, 0), profile, WARM) >= true_peak
+        assert allocated_bytes(a_wave(10_000, 0), profile, WARM) >= true_peak
 
 
 @pytest.mark.invariant("INV-7", "INV-9")
@@ -173,7 +173,7 @@ def test_d06_and_yet_raises_what_is_known(kind: ReadingKind) -> None:
     warm = learned([a_reading(10_000, 40 * GIB), a_reading(10_000, 20 * GIB)])
     raised = observe(warm, a_reading(10_000, 30 * GIB, kind))
 
-    assert required_bytes(a_wave(10_000, 0), raised, WARM) >= 30 * GIB
+    assert allocated_bytes(a_wave(10_000, 0), raised, WARM) >= 30 * GIB
     assert raised.warm_packed_rows == warm.warm_packed_rows
 
 
@@ -214,7 +214,7 @@ def test_d08_without_a_whole_wave_the_price_stays_the_cold_one(kind: ReadingKind
     pending = observe(cold, a_reading(ROWS, 260_000 * ROWS, kind))
 
     for rows in (1, ROWS, 100_000):
-        assert required_bytes(a_wave(rows), pending, WARM) == required_bytes(a_wave(rows), cold, WARM)
+        assert allocated_bytes(a_wave(rows), pending, WARM) == allocated_bytes(a_wave(rows), cold, WARM)
 
 
 @pytest.mark.invariant("INV-10")
@@ -246,8 +246,8 @@ def test_d09_the_callers_peak_counts_as_soon_as_it_is_known_and_the_forwards_is_
     before = learned([seed, forward])
     after = observe(before, a_reading(10_000, 5 * GIB, last))
 
-    assert required_bytes(a_wave(10_000), before, LAWS[law]) >= 2 * GIB
-    assert required_bytes(a_wave(10_000), after, LAWS[law]) >= 5 * GIB
+    assert allocated_bytes(a_wave(10_000), before, LAWS[law]) >= 2 * GIB
+    assert allocated_bytes(a_wave(10_000), after, LAWS[law]) >= 5 * GIB
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -256,7 +256,7 @@ def test_d09_a_caller_that_raised_leaves_the_forwards_peak(law: str) -> None:
         [a_reading(10_000, 2 * GIB, ReadingKind.FORWARD_ONLY), a_reading(10_000, 0, ReadingKind.INTERRUPTED)]
     )
 
-    assert required_bytes(a_wave(10_000), profile, LAWS[law]) >= 2 * GIB
+    assert allocated_bytes(a_wave(10_000), profile, LAWS[law]) >= 2 * GIB
 
 
 # --- D11: a share retained after the forward, applied to the backward's peak ------------------------------------------
@@ -274,7 +274,7 @@ def forward_then_backward(rows: int = 1 << 15) -> Profile:
 @pytest.mark.invariant("INV-11", "INV-12")
 def test_d11_two_halves_cost_a_peak_and_a_retained_half() -> None:
     profile, half = forward_then_backward(), a_wave(1 << 14, 0)
-    together = required_bytes(half, profile) + retained_bytes(half, profile)
+    together = allocated_bytes(half, profile) + retained_evidence_bytes(half, profile)
 
     assert Fraction(together, GIB) == Fraction(715, 10)  # 1.1 * (100 / 2 + 30 / 2): fits 75 GiB
     assert Fraction(11, 10) * (50 + Fraction(30, 60) * 100 / 2) == Fraction(825, 10)  # the rule before: did not
@@ -286,7 +286,7 @@ def test_d11_a_peak_alone_never_raises_what_is_retained() -> None:
     after = observe(before, a_reading(1 << 15, 300 * GIB))
 
     assert after.retained_bytes_per_row == before.retained_bytes_per_row
-    assert retained_bytes(a_wave(1 << 14, 0), after) == retained_bytes(a_wave(1 << 14, 0), before)
+    assert retained_evidence_bytes(a_wave(1 << 14, 0), after) == retained_evidence_bytes(a_wave(1 << 14, 0), before)
 
 
 def test_d11_outputs_are_charged_on_their_own_and_not_learned_into_the_rates() -> None:
@@ -295,8 +295,8 @@ def test_d11_outputs_are_charged_on_their_own_and_not_learned_into_the_rates() -
 
     assert with_outputs == plain
     wave, heavy = a_wave(500, 0), a_wave(500, 0, output_bytes=600_000)
-    assert retained_bytes(heavy, plain) - retained_bytes(wave, plain) == 660_000
-    assert required_bytes(heavy, plain) - required_bytes(wave, plain) == 660_000
+    assert retained_evidence_bytes(heavy, plain) - retained_evidence_bytes(wave, plain) == 660_000
+    assert allocated_bytes(heavy, plain) - allocated_bytes(wave, plain) == 660_000
 
 
 # --- A01: a fixed cost read as a rate --------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_a01_probes_give_an_upper_bound_for_everything_larger(law: str, probes: 
     profile = learned(a_reading(tokens, chunk_bytes(tokens)) for tokens in probes)
 
     for tokens in (512, 1_024, 8_192, 100_000):
-        assert required_bytes(a_wave(tokens, 0), profile, LAWS[law]) >= chunk_bytes(tokens)
+        assert allocated_bytes(a_wave(tokens, 0), profile, LAWS[law]) >= chunk_bytes(tokens)
 
 
 def test_a01_one_probe_is_labelled_as_the_bound_it_is() -> None:
@@ -342,30 +342,13 @@ def test_a01_the_bound_falls_once_larger_waves_follow_the_first() -> None:
     [(int(30.37 * GIB), int(6.867 * GIB)), (1, 0), (1 << 62, (1 << 62) - 1)],
 )
 def test_a04_a_peak_under_its_baseline_is_refused_and_teaches_nothing(baseline_bytes: int, peak_bytes: int) -> None:
-    with pytest.raises(InvalidReadingError, match=str(peak_bytes)):
-        Reading.from_peak(
-            packed_rows=10,
-            logical_rows=10,
-            grad_segments=1,
-            output_bytes=0,
-            baseline_bytes=baseline_bytes,
-            peak_bytes=peak_bytes,
-        )
     with pytest.raises(InvalidReadingError, match=f"{baseline_bytes - peak_bytes} B under"):
         a_reading(10, peak_bytes - baseline_bytes)
 
 
 def test_a04_a_wave_that_ends_lower_than_it_began_is_legal_if_its_peak_is_not() -> None:
     mb = 10**6
-    reading = Reading.from_peak(
-        packed_rows=10,
-        logical_rows=10,
-        grad_segments=1,
-        output_bytes=0,
-        baseline_bytes=312 * mb,
-        peak_bytes=2_171 * mb,
-        retained_bytes=(159 - 312) * mb,
-    )
+    reading = a_reading(10, (2_171 - 312) * mb, retained_bytes=(159 - 312) * mb)
 
     assert reading.peak_delta_bytes == 1_859 * mb
     assert reading.retained_compute_bytes == 0
@@ -380,7 +363,7 @@ def test_a04_a_peak_at_its_baseline_is_a_reading_of_nothing() -> None:
 def test_a04_a_seed_that_read_less_than_a_later_wave_does_not_hold_its_price_down(safety: str) -> None:
     profile = learned([a_reading(10, 0), a_reading(10, 1_000)])
 
-    assert required_bytes(a_wave(10, 0), profile, safety=Safety.parse(safety)) >= 1_000
+    assert allocated_bytes(a_wave(10, 0), profile, safety=Safety.parse(safety)) >= 1_000
 
 
 # --- what the cases have in common -----------------------------------------------------------------------------------
@@ -395,7 +378,7 @@ def test_learning_more_sharing_never_cheapens_a_plan_within_the_older_reach(law:
 
     for logical_rows in (1_000, 8_000 * sharing - 1, 8_000 * sharing):
         wave = a_wave(1_000, logical_rows)
-        assert required_bytes(wave, more_sharing, LAWS[law]) >= required_bytes(wave, before, LAWS[law])
+        assert allocated_bytes(wave, more_sharing, LAWS[law]) >= allocated_bytes(wave, before, LAWS[law])
 
 
 @pytest.mark.invariant("INV-14")

@@ -319,9 +319,11 @@ HANDOFF = MemorySample(
 )
 
 
+GIVEN_BACK_BYTES = 42_754_637_824
+
+
 class Handoff:
-    """The reported device: a release gives back the whole idle segments, 42,754,637,824 of 55,196,610,048
-    idle bytes."""
+    """The reported device: a release gives back whole idle segments, 42,754,637,824 of 55,196,610,048 idle bytes."""
 
     def __init__(self, sample: MemorySample) -> None:
         self.now = sample
@@ -330,16 +332,15 @@ class Handoff:
         return self.now
 
     def release_cache(self) -> None:
-        given_back = self.now.reusable_cache_bytes
         self.now = replace(
             self.now,
-            free_bytes=self.now.free_bytes + given_back,
-            reserved_bytes=self.now.reserved_bytes - given_back,
+            free_bytes=self.now.free_bytes + GIVEN_BACK_BYTES,
+            reserved_bytes=self.now.reserved_bytes - GIVEN_BACK_BYTES,
         )
 
 
 def test_d19_a_fits_but_release_the_cache_first() -> None:
-    assert HANDOFF.reusable_cache_bytes == 42_754_637_824
+    assert HANDOFF.idle_bytes - HANDOFF.inactive_split_bytes == GIVEN_BACK_BYTES
     assert judge(7_976_316_880, HANDOFF.budget) is BudgetVerdict.RELEASE
     admission = BudgetSampler(Handoff(HANDOFF)).admit(7_976_316_880)
     assert admission.runs and admission.released_cache
@@ -348,13 +349,25 @@ def test_d19_a_fits_but_release_the_cache_first() -> None:
     assert physical_after_bytes >= handle_bytes, "a library that allocates for itself finds its bytes"
 
 
-def test_d19_a_pinned_cache_never_counts() -> None:
-    """12.4 GB of the idle bytes were pieces of split segments. A demand that needs them is refused before it
-    runs."""
-    needs_everything = HANDOFF.budget.available_bytes + 1
-    assert judge(needs_everything, HANDOFF.budget) is BudgetVerdict.REFUSE
-    idle_bytes = HANDOFF.reserved_bytes - HANDOFF.in_use_bytes
-    assert needs_everything < HANDOFF.free_bytes + idle_bytes - HANDOFF.budget.reserve_bytes
+def test_d19_a_pinned_pieces_are_held_against_footprints_and_are_never_physical() -> None:
+    """12.4 GB of the idle bytes were pieces of split segments. A footprint holds them, so a release changes nothing in
+    what a price is held against; what can be allocated anew counts only what came back."""
+    admission = BudgetSampler(Handoff(HANDOFF)).admit(7_976_316_880)
+    assert admission.came_back_short_bytes == 0
+    assert admission.budget.available_bytes == HANDOFF.budget.available_bytes
+    came_back_bytes = admission.budget.physical_bytes - HANDOFF.budget.physical_bytes
+    assert came_back_bytes == GIVEN_BACK_BYTES < HANDOFF.idle_bytes
+
+
+def test_d19_a_idle_bytes_that_no_split_explains_and_no_release_gives_back_do_not_count() -> None:
+    """The same figures without the pieces: 12.4 GB lie idle in pages that the release could not return."""
+    sampler = BudgetSampler(Handoff(replace(HANDOFF, inactive_split_bytes=0)))
+    planned = sampler.budget().available_bytes
+    admission = sampler.admit(planned)
+    assert not admission.runs
+    assert admission.came_back_short_bytes == HANDOFF.idle_bytes - GIVEN_BACK_BYTES
+    assert sampler.budget().available_bytes == planned - admission.came_back_short_bytes, "the next plan knows"
+    assert sampler.admit(sampler.budget().available_bytes).runs
 
 
 def test_d19_b_nothing_physical_left_is_no_plain_admission_and_no_lesson() -> None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy
 import pytest
+from numpy.typing import NDArray
 
-from pricing.kernel.law import required_bytes
 from pricing.kernel.laws import LAWS
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe, observe_all
-from pricing.kernel.quantities import GIB, Safety
+from pricing.kernel.quantities import GIB, MAX_QUANTITY, Safety
 from pricing.kernel.reading import Reading, ReadingKind
-from pricing.kernel.requests import NO_RECOMPUTE, RequestSpec, Signature
+from pricing.kernel.requests import NO_RECOMPUTE, RequestSpec, Signature, mix_key
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import Budget, BudgetVerdict, judge
 from pricing.planner.curve import Curve
 from pricing.planner.plan import Setting, Verdict, WavePlan, plan_batch, plan_wave
+from tests.making import a_reading
 
 GB = 10**9
 EXACT = Safety(numerator=1, denominator=1)
 
 
-def request_of(tokens: Sequence[int], *, grads: bool = True, output_bytes: int = 0) -> PlanRequest:
+def request_of(tokens: Sequence[int] | NDArray[Any], *, grads: bool = True, output_bytes: int = 0) -> PlanRequest:
     shape = (len(tokens),)
     spec = RequestSpec(input_shape=shape, target_shape=shape)
     return PlanRequest(tokens=tokens, spec=spec, grads=grads, output_bytes=output_bytes)
@@ -50,6 +54,7 @@ def whole(packed: int, logical: int, peak_bytes: int, *, grads: bool = True) -> 
         grad_segments=0,
         output_bytes=0,
         peak_delta_bytes=peak_bytes,
+        footprint_bytes=peak_bytes,
         grads=grads,
         kind=kind,
         closes_wave=not grads,
@@ -148,6 +153,7 @@ class TestD02FirstSharedBatch:
             grad_segments=0,
             output_bytes=0,
             peak_delta_bytes=15_000 * 400_000,
+            footprint_bytes=15_000 * 400_000,
             retained_bytes=15_000 * 40_000,
             kind=ReadingKind.FORWARD_ONLY,
         )
@@ -172,6 +178,7 @@ class TestD11RetainedShare:
             grad_segments=0,
             output_bytes=0,
             peak_delta_bytes=60 * GIB,
+            footprint_bytes=60 * GIB,
             retained_bytes=30 * GIB,
             kind=ReadingKind.FORWARD_ONLY,
         )
@@ -350,6 +357,7 @@ class TestA05CountOfParts:
             grad_segments=0,
             output_bytes=0,
             peak_delta_bytes=rows,
+            footprint_bytes=rows,
             retained_bytes=0,
             kind=ReadingKind.FORWARD_ONLY,
         )
@@ -386,3 +394,34 @@ class TestA11AlignmentPadding:
         assert (fits.verdict, fits.wave.packed_rows, fits.required_bytes) == (Verdict.RUN, 1_024, 1_024)
         assert fits.layout(batch).packed_rows == 1_024
         assert plan_first(batch, profile, 1_000, setting, safety=EXACT).verdict is Verdict.REFUSE
+
+
+ALMOST_ALL = MAX_QUANTITY - 10**6
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [(1 << 62, 1 << 62), (ALMOST_ALL, 10**6 + 1), (ALMOST_ALL, ALMOST_ALL, 0), (0, ALMOST_ALL, 10**7, 5)],
+)
+def test_sums_beyond_what_can_be_counted_end_the_wave_before_them(outputs: tuple[int, ...]) -> None:
+    """Width 1 fits and width 2 has no number: that raised, although nobody needs width 2."""
+    spec = RequestSpec(input_shape=(2,), logits=True)
+    batch = Batch([[PlanRequest(tokens=[7, at], spec=spec, output_bytes=size)] for at, size in enumerate(outputs)])
+    profile = observe_all(Profile(), [a_reading(10, 10, logical_rows=10, footprint_bytes=10)] * 3)
+    plan = plan_batch(batch, profiles=lambda _: profile, available_bytes=MAX_QUANTITY, safety=EXACT)
+    assert all(sum(outputs[wave.start : wave.next_start]) <= MAX_QUANTITY for wave in plan.waves)
+    assert plan.unplanned_items == 0 and len(plan.waves) == 2 and not plan.refused
+
+
+def test_a_request_that_asks_for_more_than_labels_is_no_plain_one() -> None:
+    """Every field of a request that makes a mix of its own, beside the plain one that is asked about first."""
+    plain = RequestSpec(input_shape=(70,), target_shape=(70,))
+    changes: list[dict[str, Any]] = [{"target_shape": (70, 4)}, {"input_shape": (1, 70)}, {"target_shape": None}]
+    for field in fields(plain):
+        if field.name not in ("input_shape", "target_shape"):
+            changes.append({field.name: 5 if field.name == "top_k" else True})
+    for change in ({}, *changes):
+        spec = replace(plain, **change)
+        batch = Batch([[PlanRequest(tokens=[0] * 70, spec=spec)]])
+        assert batch.mixes == [mix_key(spec)], change
+        assert (mix_key(spec) == "target:single") == (change in ({}, {"input_shape": (1, 70)})), change

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import GIB, LAWS, Profile, Sharing, find_law, observe, price, required_bytes, retained_bytes
-from pricing.kernel.law import LOGICAL, PACKED, WARM
+from pricing import GIB, LAWS, Profile, Sharing, allocated_bytes, find_law, observe, price
+from pricing.kernel.price import retained_evidence_bytes
+from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
 
@@ -28,8 +29,8 @@ def test_d02_an_unshared_profile_prices_a_shared_batch_by_its_packed_rows() -> N
 
     assert priced.logical_charge_bytes == 6_144 * 109_065
     assert priced.binding_term == "all_readings"  # sharing 6.73 is below 8: nothing is clamped
-    assert 6.9 * GIB <= priced.required_bytes <= 8.4 * GIB  # 6.9 GiB were observed
-    assert required_bytes(wave, profile, LOGICAL) > 51 * GIB  # what the rule before asked for
+    assert 6.9 * GIB <= priced.allocated.required_bytes <= 8.4 * GIB  # 6.9 GiB were observed
+    assert allocated_bytes(wave, profile, LOGICAL) > 51 * GIB  # what the rule before asked for
 
 
 @pytest.mark.invariant("INV-4")
@@ -47,7 +48,7 @@ def test_d02_full_sharing_costs_less_than_none_so_that_a_split_can_use_it(law: s
     profile = rate_profile(459_782, 16_205)
     shared, unshared = a_wave(16_205, 109_065), a_wave(109_065, 109_065)
 
-    assert required_bytes(shared, profile, LAWS[law]) < required_bytes(unshared, profile, LAWS[law])
+    assert allocated_bytes(shared, profile, LAWS[law]) < allocated_bytes(unshared, profile, LAWS[law])
 
 
 # --- D03: many short branches on one prompt --------------------------------------------------------------------------
@@ -60,12 +61,12 @@ def test_d02_full_sharing_costs_less_than_none_so_that_a_split_can_use_it(law: s
 )
 def test_d03_between_the_two_opposite_errors(profile: Profile, low_gib: float, high_gib: float) -> None:
     wave = a_wave(7_120, 517_120, 101, segment_state_bytes=GDN_STATE_BYTES)
-    required = required_bytes(wave, profile, WARM)
+    required = allocated_bytes(wave, profile, WARM)
 
     assert low_gib * GIB <= required <= high_gib * GIB
     assert required >= 2.5 * GIB  # observed
     if profile.sharing.packed_rows == profile.sharing.logical_rows:
-        assert required_bytes(wave, profile, LOGICAL) > 170 * GIB
+        assert allocated_bytes(wave, profile, LOGICAL) > 170 * GIB
 
 
 @pytest.mark.invariant("INV-2")
@@ -75,9 +76,9 @@ def test_d03_weak_spot_where_the_logical_charge_does_not_hide_a_missing_segment_
     peak_bytes = 323_000 * 2_084 + 101 * 3_900_000
     wave = a_wave(2_084, 8_484, 101, segment_state_bytes=GDN_STATE_BYTES)
 
-    assert required_bytes(replace(wave, grad_segments=0), profile, WARM) < peak_bytes
-    assert required_bytes(wave, profile, WARM) >= peak_bytes
-    assert required_bytes(wave, profile, WARM) == 1_274_692_215  # 1.1 * (673,132,000 + 52,125,696 + 433,553,408), up
+    assert allocated_bytes(replace(wave, grad_segments=0), profile, WARM) < peak_bytes
+    assert allocated_bytes(wave, profile, WARM) >= peak_bytes
+    assert allocated_bytes(wave, profile, WARM) == 1_274_692_215  # 1.1 * (673,132,000 + 52,125,696 + 433,553,408), up
 
 
 @pytest.mark.invariant("INV-2")
@@ -86,7 +87,7 @@ def test_d03_weak_spot_where_the_logical_charge_does_not_hide_a_missing_segment_
 def test_d03_more_segments_never_cost_less_and_a_bound_may_leave_them_out(law: str, segments: int, more: int) -> None:
     profile = rate_profile(323_000, 7_120, BRANCHED)
     few, many, none = (
-        required_bytes(a_wave(7_120, 517_120, count, segment_state_bytes=GDN_STATE_BYTES), profile, LAWS[law])
+        allocated_bytes(a_wave(7_120, 517_120, count, segment_state_bytes=GDN_STATE_BYTES), profile, LAWS[law])
         for count in (segments, segments + more, 0)
     )
 
@@ -143,7 +144,7 @@ def test_d07_no_drop_at_the_smallest_warm_size() -> None:
 def test_d07_price_never_falls_from_one_row_to_thirty_thousand(law: str) -> None:
     profile = cold_then_warm(COLD_RATE, WARM_RATE, WARM_ROWS)
     sizes = sorted({*range(1, 30_001, 61), *range(14_950, 15_050), *range(15_590, 15_610)})
-    prices = [required_bytes(a_wave(rows), profile, find_law(law)) for rows in sizes]
+    prices = [allocated_bytes(a_wave(rows), profile, find_law(law)) for rows in sizes]
 
     assert prices == sorted(prices)
 
@@ -160,7 +161,9 @@ def test_d07_no_history_puts_a_gate_into_the_price(law: str, rates: list[int], s
     near = sorted({rows, rows + 1, *sizes, *(size + 1 for size in sizes), *(max(1, size - 1) for size in sizes)})
 
     for smaller, larger in pairwise(near):
-        assert required_bytes(a_wave(smaller), profile, LAWS[law]) <= required_bytes(a_wave(larger), profile, LAWS[law])
+        assert allocated_bytes(a_wave(smaller), profile, LAWS[law]) <= allocated_bytes(
+            a_wave(larger), profile, LAWS[law]
+        )
 
 
 # --- D13: one token more must not turn a refusal into an admission ---------------------------------------------------
@@ -174,9 +177,9 @@ def test_d13_beyond_the_window_of_rows_the_learned_rate_still_prices(law: str, l
     edge = 8 * learned_rows
     inside, outside = a_wave(edge, floor_bytes=10), a_wave(edge + 1, floor_bytes=10)
 
-    assert required_bytes(outside, profile, LAWS[law]) >= required_bytes(inside, profile, LAWS[law])
-    assert required_bytes(outside, profile, LAWS[law]) >= 110_000 * (edge + 1)
-    assert retained_bytes(outside, profile, LAWS[law]) >= retained_bytes(inside, profile, LAWS[law])
+    assert allocated_bytes(outside, profile, LAWS[law]) >= allocated_bytes(inside, profile, LAWS[law])
+    assert allocated_bytes(outside, profile, LAWS[law]) >= 110_000 * (edge + 1)
+    assert retained_evidence_bytes(outside, profile, LAWS[law]) >= retained_evidence_bytes(inside, profile, LAWS[law])
 
 
 @pytest.mark.invariant("INV-2", "INV-11")
@@ -187,7 +190,7 @@ def test_d13_beyond_the_window_of_sharing_nothing_gets_cheaper(law: str, sharing
     edge = 8 * sharing.logical_rows * 300 // sharing.packed_rows
     waves = [a_wave(300, logical_rows) for logical_rows in range(edge - 3, edge + 4)]
 
-    for figure in (required_bytes, retained_bytes):
+    for figure in (allocated_bytes, retained_evidence_bytes):
         prices = [figure(wave, profile, LAWS[law]) for wave in waves]
         assert prices == sorted(prices)
 
@@ -199,7 +202,7 @@ def test_d13_beyond_the_window_of_sharing_nothing_gets_cheaper(law: str, sharing
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("profile", [rate_profile(275_000, 41), cold_then_warm(275, 247, 60)], ids=["one", "warm"])
 def test_d22_widths_of_41_82_43_rows_are_priced_in_the_order_of_their_rows(law: str, profile: Profile) -> None:
-    by_rows = {rows: required_bytes(a_wave(rows, 120), profile, LAWS[law]) for rows in (41, 42, 43, 82)}
+    by_rows = {rows: allocated_bytes(a_wave(rows, 120), profile, LAWS[law]) for rows in (41, 42, 43, 82)}
 
     assert by_rows[41] <= by_rows[42] <= by_rows[43] <= by_rows[82]
 
@@ -223,7 +226,7 @@ def test_d22_lower_bound_exact_price_and_upper_bound_keep_their_order(
 
     def required(packed_rows: int, grad_segments: int) -> int:
         wave = a_wave(packed_rows, most, grad_segments, segment_state_bytes=state, workload=PACKED_WORKLOAD)
-        return required_bytes(wave, profile, LAWS[law])
+        return allocated_bytes(wave, profile, LAWS[law])
 
     assert required(least, 0) <= required(rows, count) <= required(most, 2 * len(lengths))
 
@@ -231,4 +234,4 @@ def test_d22_lower_bound_exact_price_and_upper_bound_keep_their_order(
 def test_d22_packed_pricing_tells_the_checked_layout_from_the_one_that_ran() -> None:
     profile = rate_profile(100_000, 50)
 
-    assert required_bytes(a_wave(42, 120), profile, PACKED) < required_bytes(a_wave(82, 120), profile, PACKED)
+    assert allocated_bytes(a_wave(42, 120), profile, PACKED) < allocated_bytes(a_wave(82, 120), profile, PACKED)

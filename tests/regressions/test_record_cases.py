@@ -15,11 +15,12 @@ from pricing.formats.codec import IncompleteRecordError
 from pricing.kernel.laws import LAWS
 from pricing.planner.budget import Budget, BudgetVerdict
 from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
-from pricing.records.record import DecisionRecord, Event, parse_record, read_record, record_text
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import parse_record, read_record, record_text
 from pricing.records.recorder import Handoff, Recorder, record_of_plan, record_of_price
 from pricing.records.replay import replay
 from pricing.records.spool import record_paths
-from tests.making import a_reading, a_wave, learned, rate_profile
+from tests.making import a_reading, a_wave, learned, rate_profile, without_cache
 
 WARM = learned(a_reading(1_000 * size, 400_000_000 - 1_000_000 * size) for size in (1, 2, 3))
 """A profile whose warm fit prices below its all-readings term."""
@@ -132,7 +133,7 @@ def test_d16_changing_only_the_recompute_mode_in_a_report_changes_its_price_not_
 
 def test_d23_a_failure_keeps_the_admission_s_own_figures(tmp_path: Path) -> None:
     """Admit 100 of 120, then run out of memory after free fell to 3."""
-    profile, wave = rate_profile(1, 10), a_wave(80, floor_bytes=100)
+    profile, wave = without_cache(rate_profile(1, 10)), a_wave(80, floor_bytes=100)
     budget = Budget(free_bytes=120, reserve_bytes=0)
     recorder = Recorder(spool=tmp_path)
     ticket = recorder.priced(
@@ -212,7 +213,8 @@ def test_d19_the_record_keeps_both_figures_and_the_verdict_to_release_first() ->
     plan_less = recorder.last_record
     assert plan_less == record and record.budget is not None
     assert (record.budget.free_bytes, record.budget.reusable_cache_bytes) == (14_352_384, 68_228_445_901)
-    refused = recorder.admitted(refused_split(), handoff=Handoff(budget=budget))
+    recorder.admitted(refused_split(), handoff=Handoff(budget=budget))
+    refused = recorder.last_record
     assert refused is not None and refused.handoff is not None
     assert refused.handoff.verdict == BudgetVerdict.RELEASE, "it fits only by what is cached"
     assert replay(refused).is_equal

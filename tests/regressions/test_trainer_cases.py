@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from adapters.torch_memory import PeakMeter, meter_for
-from adapters.trainer_rank import AdmittedOutOfMemoryError, PackedRows, TrainerRank, WaveRefusedError
+from adapters.trainer_rank import (
+    AdmittedOutOfMemoryError,
+    OutOfMemoryRefusedError,
+    PackedRows,
+    TrainerRank,
+    WaveRefusedError,
+)
 from adapters.trainer_rank.binding import bind_model
 from adapters.trainer_rank.decoder import Decoder
 from pricing.kernel.law import Ineligible
@@ -139,7 +145,7 @@ class Watched:
 @pytest.mark.parametrize("row_multiple", [1, 8, 128])
 def test_d22_the_rows_that_run_are_the_rows_that_were_priced(meter: PeakMeter, row_multiple: int) -> None:
     watched = Watched(decoder(CPU))
-    assert bind_model(watched) is watched  # type: ignore[comparison-overlap]
+    assert bind_model(watched) is watched
     rank = TrainerRank(
         watched, meter=meter, memory_bytes=512 << 20, cold_transient_bytes=0, device=CPU, row_multiple=row_multiple
     )
@@ -191,7 +197,9 @@ def test_d23_an_out_of_memory_report_keeps_the_admissions_budget_not_the_failed_
     assert str(error.__cause__) == "the allocator's own words"
 
 
-def test_d23_running_out_of_memory_in_the_forward_is_reported_the_same_way(meter: PeakMeter) -> None:
+def test_d23_running_out_of_memory_in_the_forward_ends_in_the_same_typed_error(meter: PeakMeter) -> None:
+    """Where nothing narrower is left. What was learned refuses the wave from then on."""
+
     class Failing(Watched):
         def _note(self, rows: PackedRows) -> torch.Tensor:
             super()._note(rows)
@@ -199,12 +207,16 @@ def test_d23_running_out_of_memory_in_the_forward_is_reported_the_same_way(meter
 
     failing = Failing(decoder(CPU))
     rank = TrainerRank(failing, meter=meter, memory_bytes=512 << 20, device=CPU)
-    for run in (lambda: train(rank, groups(2)), lambda: rank.dp_rank_forward(groups(2))):
-        with pytest.raises(AdmittedOutOfMemoryError, match=r"in the forward of an admitted wave: 192 packed rows"):
-            run()
-    assert len(rank.profiles) == 0
+    with pytest.raises(
+        AdmittedOutOfMemoryError, match=r"in the forward of an admitted wave: 192 packed rows"
+    ) as caught:
+        train(rank, groups(2))
+    assert isinstance(caught.value, OutOfMemoryRefusedError)
+    with pytest.raises(WaveRefusedError):
+        rank.dp_rank_forward(groups(2))
     failing.packed_hidden_states = failing._model.packed_hidden_states
-    assert train(rank, groups(2))[0].stats.is_complete
+    fresh = TrainerRank(failing, meter=meter, memory_bytes=512 << 20, device=CPU)
+    assert train(fresh, groups(2))[0].stats.is_complete
 
 
 def test_d23_a_refusal_lists_each_rung_with_its_own_rows_price_and_budget(meter: PeakMeter) -> None:

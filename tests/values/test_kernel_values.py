@@ -29,27 +29,8 @@ from pricing.kernel.errors import (
     UnknownReadingKindError,
     WaveError,
 )
-from pricing.kernel.law import (
-    LOGICAL,
-    PACKED,
-    UNPACKED_GROWTH,
-    WARM,
-    Breakdown,
-    Ineligible,
-    Law,
-    Term,
-    all_readings_bytes,
-    charge_bytes,
-    ineligibility,
-    is_retained_trusted,
-    model_bytes,
-    price,
-    required_bytes,
-    retained_bytes,
-    sharing_rows,
-    warm_bytes,
-    warm_rows,
-)
+from pricing.kernel.law import Breakdown, Ineligible, Law, Term, ineligibility
+from pricing.kernel.price import allocated_bytes, price, retained_evidence_bytes
 from pricing.kernel.profile import broken_invariant, observe_all
 from pricing.kernel.quantities import (
     DEFAULT_SAFETY,
@@ -71,6 +52,20 @@ from pricing.kernel.quantities import (
     require_integer,
     with_safety,
 )
+from pricing.kernel.rate_laws import (
+    LOGICAL,
+    PACKED,
+    UNPACKED_GROWTH,
+    WARM,
+    all_readings_bytes,
+    charge_bytes,
+    is_retained_trusted,
+    model_bytes,
+    sharing_rows,
+    warm_bytes,
+    warm_rows,
+)
+from pricing.kernel.reading import out_of_memory_footprint_bytes
 from pricing.kernel.requests import (
     INACTIVE,
     NO_RECOMPUTE,
@@ -84,11 +79,17 @@ from pricing.kernel.requests import (
     signature_of,
     workload_of,
 )
+from pricing.kernel.shares import EvidenceRows
 from pricing.kernel.wave import segment_state_bytes
 from spec import model
 from tests.making import a_reading, a_wave, learned, rate_profile
 
 LAWS: tuple[Law, ...] = (LOGICAL, PACKED, WARM)
+
+
+def wrong(field: str, value: object) -> dict[str, Any]:
+    """A field by name with a value that its type does not allow."""
+    return {field: value}
 
 
 def refused(kind: type[Exception], make: Callable[[], object]) -> str:
@@ -175,13 +176,14 @@ def test_what_is_no_safety_factor() -> None:
         said = 'safety must be a fraction or a decimal such as "11/10" or "1.1", got ' + repr(text[:80])
         assert refused(SafetyError, lambda: Safety.parse(text)) == said
     assert refused(SafetyError, lambda: Safety.parse("1/0")) == "safety is not a fraction: '1/0'"
-    for value in (Decimal("NaN"), Decimal("Infinity")):
-        assert refused(SafetyError, lambda: Safety.parse(value)) == f"safety is not a fraction: {value!r}"
+    for decimal in (Decimal("NaN"), Decimal("Infinity")):
+        assert refused(SafetyError, lambda: Safety.parse(decimal)) == f"safety is not a fraction: {decimal!r}"
     below = "safety must be a fraction of at least 1, got 9/10"
     assert refused(SafetyError, lambda: Safety.parse("0.9")) == below
     assert refused(SafetyError, lambda: Safety(numerator=1, denominator=0)).endswith("at least 1, got 1/0")
-    for fields in ({"numerator": 1.5, "denominator": 1}, {"numerator": 2, "denominator": True}):
-        message = refused(SafetyError, lambda: Safety(**fields))  # type: ignore[arg-type]
+    wrong_types: list[dict[str, Any]] = [{"numerator": 1.5, "denominator": 1}, {"numerator": 2, "denominator": True}]
+    for fields in wrong_types:
+        message = refused(SafetyError, lambda: Safety(**fields))
         wrong = "numerator" if fields["numerator"] == 1.5 else "denominator"
         assert message == f"safety {wrong} must be a Python int, got {fields[wrong]!r}"
     for pair in ((MAX_QUANTITY + 1, 1), (MAX_QUANTITY + 2, MAX_QUANTITY + 1)):
@@ -305,11 +307,12 @@ def test_workload_and_signature_of_a_batch() -> None:
 
 def test_signatures_are_canonical() -> None:
     signature = signature_of(GROUPS, ONE_LAYER_FULL, topology="")
-    for field, values in (
-        ("request_mixes", ("b", "a")),
-        ("grad_modes", (True, True)),
-        ("adapter_shapes", ("b", "a")),
-    ):
+    unsorted: dict[str, Any] = {
+        "request_mixes": ("b", "a"),
+        "grad_modes": (True, True),
+        "adapter_shapes": ("b", "a"),
+    }
+    for field, values in unsorted.items():
         message = refused(WaveError, lambda: replace(signature, **{field: values}))
         assert message == f"signature {field} must be sorted and distinct, got {values!r}"
     assert refused(QuantityError, lambda: replace(signature, group_count=-1)).startswith("group_count:")
@@ -330,7 +333,9 @@ WAVE_FIELDS = (
 
 @pytest.mark.parametrize("field", WAVE_FIELDS)
 def test_a_wave_names_the_field_that_is_no_quantity(field: str) -> None:
-    assert refused(QuantityError, lambda: replace(a_wave(4), **{field: -1})) == f"{field}: must be at least 0, got -1"
+    assert (
+        refused(QuantityError, lambda: replace(a_wave(4), **wrong(field, -1))) == f"{field}: must be at least 0, got -1"
+    )
 
 
 def test_rows_of_nothing() -> None:
@@ -364,14 +369,14 @@ def test_state_bytes() -> None:
     "field", ["packed_rows", "logical_rows", "grad_segments", "output_bytes", "peak_delta_bytes", "retained_bytes"]
 )
 def test_a_reading_names_the_field_that_is_no_quantity(field: str) -> None:
-    assert refused(QuantityError, lambda: replace(a_reading(1, 1), **{field: 1.5})) == (
+    assert refused(QuantityError, lambda: replace(a_reading(1, 1), **wrong(field, 1.5))) == (
         f"{field}: must be a Python int, not float, got 1.5"
     )
 
 
 def test_signs_in_readings() -> None:
     for field in ("packed_rows", "logical_rows", "grad_segments", "output_bytes"):
-        assert refused(QuantityError, lambda: replace(a_reading(1, 1), **{field: -1})).startswith(
+        assert refused(QuantityError, lambda: replace(a_reading(1, 1), **wrong(field, -1))).startswith(
             f"{field}: must be at"
         )
     assert replace(a_reading(1, 1), retained_bytes=-5).retained_compute_bytes == 0
@@ -380,44 +385,72 @@ def test_signs_in_readings() -> None:
     assert a_reading(1, 0).compute_bytes == 0
 
 
-def from_peak(baseline: Any, peak: Any) -> Reading:
-    return Reading.from_peak(
-        packed_rows=2,
-        logical_rows=3,
-        grad_segments=4,
-        output_bytes=5,
-        baseline_bytes=baseline,
-        peak_bytes=peak,
+def test_readings_of_a_wave() -> None:
+    wave = a_wave(2, 3, 4, output_bytes=5)
+    reading = Reading.of(
+        wave,
+        peak_delta_bytes=7,
+        footprint_bytes=9,
         retained_bytes=6,
         grads=False,
         kind=ReadingKind.FORWARD_ONLY,
         closes_wave=True,
     )
-
-
-def test_readings_from_the_counter() -> None:
-    assert from_peak(10, 17) == Reading(
+    assert reading == Reading(
         packed_rows=2,
         logical_rows=3,
         grad_segments=4,
         output_bytes=5,
         peak_delta_bytes=7,
+        footprint_bytes=9,
         retained_bytes=6,
         grads=False,
         kind=ReadingKind.FORWARD_ONLY,
         closes_wave=True,
     )
-    assert from_peak(10, 10).peak_delta_bytes == 0
-    assert refused(InvalidReadingError, lambda: from_peak(10, 9)) == (
-        "peak of 9 B lies under its baseline of 10 B: the counter was reset or belongs to another device; "
-        "nothing was learned"
+    plain = Reading.of(wave, peak_delta_bytes=1)
+    assert (plain.footprint_bytes, plain.retained_bytes, plain.grads) == (None, None, True)
+    assert (plain.kind, plain.closes_wave) == ("whole_wave", False)
+    mixed = replace(wave, evidence=EvidenceRows(packed_rows=20, logical_rows=30, grad_segments=40))
+    counted = Reading.of(mixed, peak_delta_bytes=1)
+    assert (counted.packed_rows, counted.logical_rows, counted.grad_segments) == (20, 30, 40)
+
+
+def test_a_reading_of_the_footprint() -> None:
+    def of_footprint(peak: int, footprint: int, retained: int | None) -> int | None:
+        reading = replace(a_reading(2, peak), footprint_bytes=footprint, retained_bytes=retained).of_footprint
+        assert reading is not None
+        assert (reading.peak_delta_bytes, reading.footprint_bytes) == (footprint, footprint)
+        return reading.retained_bytes
+
+    assert a_reading(2, 7).of_footprint is None
+    assert of_footprint(10, 15, None) is None
+    assert [of_footprint(10, 15, retained) for retained in (-3, 0, 1, 4, 10, 11)] == [-3, 0, 2, 6, 15, 15]
+    assert [of_footprint(0, 15, retained) for retained in (-3, 0, 1)] == [-3, 0, 0]
+    whole = replace(a_reading(2, 7, ReadingKind.FORWARD_ONLY), footprint_bytes=8, grads=False, closes_wave=True)
+    assert whole.of_footprint == replace(whole, peak_delta_bytes=8)
+    assert refused(InvalidReadingError, lambda: replace(a_reading(2, 7), footprint_bytes=6)) == (
+        "footprint of 6 B lies under the peak of 7 B: an allocator reserves what it hands out; nothing was learned"
     )
-    assert refused(QuantityError, lambda: from_peak(-1, 9)) == "baseline_bytes: must be at least 0, got -1"
-    assert refused(QuantityError, lambda: from_peak(1, -9)) == "peak_bytes: must be at least 0, got -9"
-    plain = Reading.from_peak(
-        packed_rows=1, logical_rows=1, grad_segments=1, output_bytes=1, baseline_bytes=1, peak_bytes=2
+    assert refused(
+        InvalidReadingError, lambda: replace(a_reading(2, 7, ReadingKind.OUT_OF_MEMORY), footprint_bytes=None)
+    ) == ("an out-of-memory reading must say what it would have needed: no footprint_bytes")
+    wrong: Any = 1.5
+    assert "footprint_bytes: must be a Python int" in refused(
+        QuantityError, lambda: replace(a_reading(2, 0), footprint_bytes=wrong)
     )
-    assert (plain.retained_bytes, plain.grads, plain.kind, plain.closes_wave) == (None, True, "whole_wave", False)
+
+
+def test_what_a_wave_needed_that_ran_out_of_memory() -> None:
+    def needed(available: int, reserved: int = 0, requested: int = 0) -> int:
+        return out_of_memory_footprint_bytes(
+            available_bytes=available, reserved_bytes=reserved, requested_bytes=requested
+        )
+
+    assert [needed(available) for available in (-5, 0, 1, 15, 16, 17, 32)] == [1, 1, 2, 16, 17, 19, 34]
+    assert needed(160, 100, 70) == 170
+    assert needed(160, 100, 71) == 171
+    assert needed(160, 171) == 171
 
 
 def test_what_a_reading_is_where_nothing_is_said() -> None:
@@ -429,10 +462,10 @@ def test_what_a_reading_is_where_nothing_is_said() -> None:
 def test_kinds_of_readings() -> None:
     assert ReadingKind.parse("split_child") is ReadingKind.SPLIT_CHILD
     assert refused(UnknownReadingKindError, lambda: ReadingKind.parse("whole")) == (
-        "unknown reading kind 'whole'; known: whole_wave, forward_only, split_child, interrupted"
+        "unknown reading kind 'whole'; known: whole_wave, forward_only, split_child, interrupted, out_of_memory"
     )
     complete = {
-        (kind, grads, closes): replace(a_reading(1, 1, kind), grads=grads, closes_wave=closes).is_complete
+        (kind, grads, closes): a_reading(1, 1, kind, grads=grads, closes_wave=closes, footprint_bytes=1).is_complete
         for kind in ReadingKind
         for grads in (True, False)
         for closes in (True, False)
@@ -521,10 +554,10 @@ UNREACHABLE = [
         True,
     ),
     ({"retained_bytes_per_row": 11}, "more is retained per row than the peak per row", True),
-    ({"warm_bytes_per_row": 11}, "a warm rate above the all-readings rate, or before the seed", True),
+    ({"warm_bytes_per_row": 11}, "a warm rate above the all-readings rate", True),
     (
         {"complete_readings": 0, **NO_FIT},
-        "a warm rate above the all-readings rate, or before the seed",
+        "a warm rate before the seed",
         True,
     ),
     ({"warm_packed_rows": None}, "the warm fit is neither complete nor pending", True),
@@ -651,8 +684,8 @@ def test_the_explained_price_part_by_part() -> None:
     assert explained.terms == (all_readings, warm)
     assert (explained.logical_charge_bytes, explained.segment_charge_bytes) == (6_144_000, 21)
     assert (explained.compute_bytes, explained.output_bytes, explained.floor_bytes) == (6_147_801, 9, 5)
-    assert (explained.required_bytes, explained.binding_term) == (6_762_591, "warm_clamped")
-    assert explained.retained_bytes == required_bytes(wave, FIT)  # 1,000 > 8 * 3 * 10: outside the window
+    assert (explained.allocated.required_bytes, explained.binding_term) == (6_762_591, "warm_clamped")
+    assert explained.allocated.retained_bytes == allocated_bytes(wave, FIT)  # 1,000 > 8 * 3 * 10: outside the window
     assert (explained.law, explained.safety, explained.ineligible) == ("warm", DEFAULT_SAFETY, ())
     assert explained.packed_priced
     logical = price(wave, FIT, LOGICAL)
@@ -672,8 +705,8 @@ def test_a_price_of_nothing_and_a_cold_price() -> None:
     )
     assert (nothing.logical_charge_bytes, nothing.segment_charge_bytes, nothing.retained_bytes) == (0, 0, 9)
     cold = price(a_wave(1, 1, output_bytes=9, floor_bytes=11), Profile())
-    assert (cold.required_bytes, cold.compute_bytes, cold.terms, cold.binding_term) == (22, 11, (), "cold")
-    assert (cold.retained_bytes, cold.ineligible) == (22, (Ineligible.NO_PROFILE,))
+    assert (cold.allocated.required_bytes, cold.compute_bytes, cold.terms, cold.binding_term) == (22, 11, (), "cold")
+    assert (cold.required_bytes, cold.retained_bytes, cold.ineligible) == (30, 30, (Ineligible.NO_PROFILE,))
 
 
 def test_the_least_term_is_the_first_of_equals() -> None:
@@ -695,11 +728,11 @@ def test_the_windows_of_retained_bytes() -> None:
     assert PACKED.kept_bytes(a_wave(10, 60), replace(FIT, retained_bytes_per_row=None), True) is None
     assert PACKED.kept_bytes(a_wave(401, 0), FIT, True) is None
     wave = a_wave(10, 60, output_bytes=10, checkpoint_retained_bytes=500_000)
-    assert retained_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == required_bytes(
+    assert retained_evidence_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == allocated_bytes(
         wave, FIT, PACKED, Safety(numerator=1, denominator=1)
     )
     wave = replace(wave, checkpoint_retained_bytes=369_000, floor_bytes=400_000)
-    assert retained_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == 369_050
+    assert retained_evidence_bytes(wave, FIT, PACKED, Safety(numerator=1, denominator=1)) == 369_050
 
 
 def test_the_kernel_is_the_model_on_a_thousand_small_histories() -> None:
@@ -727,8 +760,10 @@ def test_the_kernel_is_the_model_on_a_thousand_small_histories() -> None:
         for law in LAWS:
             expected = model.price(known, asked, law.name, Fraction(11, 10))
             explained = price(wave, profile, law)
-            assert required_bytes(wave, profile, law) == expected.required == explained.required_bytes
-            assert retained_bytes(wave, profile, law) == expected.retained == explained.retained_bytes
+            assert allocated_bytes(wave, profile, law) == expected.required == explained.allocated.required_bytes
+            assert (
+                retained_evidence_bytes(wave, profile, law) == expected.retained == explained.allocated.retained_bytes
+            )
 
 
 def _small_reading(draw: random.Random) -> Reading:

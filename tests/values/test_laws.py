@@ -16,12 +16,12 @@ from pricing import (
     Sharing,
     Wave,
     Workload,
+    allocated_bytes,
     price,
-    required_bytes,
-    retained_bytes,
     segment_state_bytes,
 )
-from pricing.kernel.law import PACKED
+from pricing.kernel.price import retained_evidence_bytes
+from pricing.kernel.rate_laws import PACKED
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
 
@@ -58,7 +58,7 @@ GDN_STATE_BYTES = 4_292_608
 )
 @pytest.mark.parametrize("law", ["packed", "warm"])
 def test_conformance_prices(law: str, profile: Profile, wave: Wave, expected_bytes: int, expected_gib: str) -> None:
-    required = required_bytes(wave, profile, LAWS[law])
+    required = allocated_bytes(wave, profile, LAWS[law])
 
     assert required == expected_bytes
     assert f"{required / GIB:.2f}" == expected_gib
@@ -74,7 +74,7 @@ def test_cost_never_falls_as_packed_rows_grow(law: str, sharing: Sharing, bytes_
     edge_rows = -(-logical_rows * sharing.packed_rows // (8 * sharing.logical_rows))
     sweep = [*range(1, 2_000, 7), *range(max(1, edge_rows - 50), edge_rows + 50), 8_000, 8_001, 64_000, 64_001]
 
-    prices = [required_bytes(a_wave(rows, logical_rows), profile, LAWS[law]) for rows in sorted(sweep)]
+    prices = [allocated_bytes(a_wave(rows, logical_rows), profile, LAWS[law]) for rows in sorted(sweep)]
 
     assert prices == sorted(prices)
 
@@ -87,7 +87,7 @@ def test_a_packed_signature_at_ratio_2() -> None:
     # rows max(100, 1,600 / 16) = 100; 1.1 * (500 + 1,000 * 100 + 6,144 * 1,600)
     priced = price(WAVE_AT_16, PROFILE_AT_2, PACKED)
 
-    assert priced.required_bytes == 10_923_990
+    assert priced.allocated.required_bytes == 10_923_990
     assert priced.logical_charge_bytes == 9_830_400
     assert priced.packed_priced
 
@@ -109,7 +109,7 @@ def test_other_signatures_at_ratio_2_extrapolate_by_sharing(law: str, workload: 
     # rows max(100, 1,600 / 2) = 800; 1.1 * (500 + 1,000 * 800), no charge
     priced = price(replace(WAVE_AT_16, workload=workload), PROFILE_AT_2, LAWS[law])
 
-    assert priced.required_bytes == 880_550
+    assert priced.allocated.required_bytes == 880_550
     assert priced.logical_charge_bytes == priced.segment_charge_bytes == 0
 
 
@@ -125,28 +125,28 @@ def test_other_signatures_at_ratio_2_extrapolate_by_sharing(law: str, workload: 
         (replace(WAVE_AT_16, checkpoint_retained_bytes=99_000_000), 10_923_990),
         # packed rows at the window's edge, 8 * 500, and beyond: 1.1 * 4,000 * (400 + 6,144), then required
         (a_wave(4_000), 28_793_600),
-        (a_wave(4_001), required_bytes(a_wave(4_001), PROFILE_AT_2, PACKED)),
+        (a_wave(4_001), allocated_bytes(a_wave(4_001), PROFILE_AT_2, PACKED)),
         # sharing at the window's edge, 8 * 2 * 100, and beyond
-        (a_wave(100, 1_601), required_bytes(a_wave(100, 1_601), PROFILE_AT_2, PACKED)),
+        (a_wave(100, 1_601), allocated_bytes(a_wave(100, 1_601), PROFILE_AT_2, PACKED)),
     ],
     ids=["inside", "checkpoint-floor", "capped", "rows-edge", "rows-beyond", "sharing-beyond"],
 )
 def test_retained_bytes(wave: Wave, expected: int) -> None:
-    assert retained_bytes(wave, PROFILE_AT_2, PACKED) == expected
+    assert retained_evidence_bytes(wave, PROFILE_AT_2, PACKED) == expected
 
 
 def test_retained_bytes_without_packed_pricing_follow_sharing() -> None:
     # 1.1 * (500 + 400 * 1,600 / 2)
     wave = replace(WAVE_AT_16, workload=replace(PACKED_WORKLOAD, grad_modes=(False,)))
 
-    assert retained_bytes(wave, PROFILE_AT_2, PACKED) == 352_550
+    assert retained_evidence_bytes(wave, PROFILE_AT_2, PACKED) == 352_550
 
 
 def test_never_seen_retained_bytes_are_not_zero() -> None:
     unseen, seen_none = rate_profile(1_000, 500), learned([a_reading(500, 500_000, retained_bytes=0)])
 
-    assert retained_bytes(a_wave(100), unseen) == required_bytes(a_wave(100), unseen)
-    assert retained_bytes(a_wave(100), seen_none) == 675_840  # 1.1 * 6,144 * 100: the charge alone
+    assert retained_evidence_bytes(a_wave(100), unseen) == allocated_bytes(a_wave(100), unseen)
+    assert retained_evidence_bytes(a_wave(100), seen_none) == 675_840  # 1.1 * 6,144 * 100: the charge alone
 
 
 @pytest.mark.invariant("INV-4", "INV-5")
@@ -164,7 +164,7 @@ def test_the_clamp_prices_sharing_beyond_eight_times_as_eight_times(logical_rows
 
 def test_segments_are_charged_one_by_one() -> None:
     prices = [
-        required_bytes(a_wave(100, 1_600, segments, segment_state_bytes=GDN_STATE_BYTES), PROFILE_AT_2, PACKED)
+        allocated_bytes(a_wave(100, 1_600, segments, segment_state_bytes=GDN_STATE_BYTES), PROFILE_AT_2, PACKED)
         for segments in range(3)
     ]
 
@@ -202,7 +202,7 @@ def test_an_attention_model_has_no_state() -> None:
     ("text", "expected"), [("11/10", 110_000), ("1.1", 110_000), ("51/50", 102_000), ("1", 100_000)]
 )
 def test_safety_is_read_exactly(text: str, expected: int) -> None:
-    assert required_bytes(a_wave(100, 0), rate_profile(1_000, 100), safety=Safety.parse(text)) == expected
+    assert allocated_bytes(a_wave(100, 0), rate_profile(1_000, 100), safety=Safety.parse(text)) == expected
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -210,14 +210,18 @@ def test_safety_is_read_exactly(text: str, expected: int) -> None:
 def test_nothing_to_run_costs_its_outputs(profile: Profile, law: str) -> None:
     priced = price(a_wave(0, 0, output_bytes=77, floor_bytes=1_000), profile, LAWS[law])
 
-    assert (priced.required_bytes, priced.retained_bytes, priced.binding_term) == (77, 77, "nothing_to_run")
+    assert (priced.allocated.required_bytes, priced.allocated.retained_bytes, priced.binding_term) == (
+        77,
+        77,
+        "nothing_to_run",
+    )
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_cold_price_is_outputs_and_floor(law: str) -> None:
     priced = price(a_wave(10, 10, output_bytes=100, floor_bytes=900), Profile(), LAWS[law])
 
-    assert (priced.required_bytes, priced.binding_term) == (1_100, "cold")
+    assert (priced.allocated.required_bytes, priced.binding_term) == (1_100, "cold")
 
 
 @pytest.mark.parametrize(

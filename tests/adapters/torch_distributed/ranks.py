@@ -77,7 +77,7 @@ def _run_rank(rank: int, size: int, store: str, group_timeout_s: int, scenario: 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(store, size),
+        store=dist.FileStore(store, size),  # type: ignore[attr-defined]
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=group_timeout_s),

@@ -173,7 +173,7 @@ def _one_rank_cannot_sample(quorum: DistributedQuorum) -> tuple[str, tuple[int, 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_failed_sample_on_one_rank_is_an_error_everywhere(size: int) -> None:
     values = _values(run_ranks(size, _one_rank_cannot_sample))
-    expected = [("peer", (1,), True)] * size
+    expected: list[tuple[str, tuple[int, ...], bool]] = [("peer", (1,), True)] * size
     expected[1] = ("sample", (), True)
     assert values == expected
 

@@ -31,6 +31,11 @@ class Graph:
         self.progress += 1
 
 
+def _after_removal(graph: Graph) -> None:
+    graph.watch.remove()
+    graph.loss.backward()
+
+
 SEEN: dict[str, Callable[[Graph], Any]] = {
     "backward of everything": lambda graph: graph.loss.backward(),
     "one output after the other": lambda graph: [output.sum().backward(retain_graph=True) for output in graph.outputs],
@@ -45,7 +50,7 @@ NOT_SEEN: dict[str, Callable[[Graph], Any]] = {
     "one output only": lambda graph: graph.outputs[0].sum().backward(),
     "stopped at the outputs": lambda graph: torch.autograd.grad(graph.loss, graph.outputs),
     "a part of the weights": lambda graph: graph.loss.backward(inputs=[graph.u, graph.v]),
-    "after the watch was removed": lambda graph: [graph.watch.remove(), graph.loss.backward()],
+    "after the watch was removed": _after_removal,
 }
 
 
@@ -84,7 +89,9 @@ def test_backward_that_raises_on_the_way_is_not_seen() -> None:
 
     trunk_grad = graph.outputs[0].grad_fn
     assert trunk_grad is not None
-    trunk_grad.next_functions[0][0].register_prehook(fail)
+    before_it = trunk_grad.next_functions[0][0]
+    assert before_it is not None
+    before_it.register_prehook(fail)
     with pytest.raises(RuntimeError, match="on the way"):
         graph.loss.backward()
     assert not graph.watch.has_run
@@ -112,7 +119,7 @@ class PassFirst(torch.autograd.Function):
 
 def test_undefined_gradients_still_run_the_graph() -> None:
     first, second = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    output = PassFirst.apply(first * 2, second * 3)
+    output = PassFirst.apply(first * 2, second * 3)  # type: ignore[no-untyped-call]
     watch = BackwardWatch([output], lambda: None)
     output.sum().backward()
     assert second.grad is None

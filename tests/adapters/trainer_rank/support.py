@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,11 @@ def assert_shared_equals_unshared(model: nn.Module, shared: PackedRows) -> None:
     assert_same(results(model, shared, every_kind_of_request(rows)), results(model, apart, every_kind_of_request(rows)))
 
 
+def _named(name: str, message: str) -> str:
+    return f"{name}: {message}"
+
+
 def assert_same(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert got.keys() == wanted.keys()
     for name in got:
-        torch.testing.assert_close(
-            got[name], wanted[name], rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        torch.testing.assert_close(got[name], wanted[name], rtol=TOLERANCE, atol=TOLERANCE, msg=partial(_named, name))

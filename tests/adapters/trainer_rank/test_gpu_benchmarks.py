@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.torch_memory import meter_for
 from benchmarks.h200 import controlled_table, high_branch, overhead, record_trace, soak
 from benchmarks.h200.waves import controlled, rollouts
 from pricing.evidence.trace import read_trace
+
+
+@pytest.fixture(autouse=True)
+def _cpu_given_back() -> Iterator[None]:
+    """A benchmark opens the process's meter of the CPU and ends with the process; here the process goes on."""
+    yield
+    meter_for("cpu").close()
+
 
 SMALL = ["--small", "--device", "cpu", "--seconds", "60"]
 

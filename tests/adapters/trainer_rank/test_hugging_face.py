@@ -57,7 +57,7 @@ def test_shared_equals_unshared_with_lora_and_recompute() -> None:
     model = peft.get_peft_model(
         qwen3(), peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
     )
-    model.get_base_model().gradient_checkpointing_enable()
+    model.get_base_model().gradient_checkpointing_enable()  # type: ignore[operator]
     model.enable_input_require_grads()
     assert bind_model(model).recompute_mode() == ONE_LAYER_FULL
     assert_shared_equals_unshared(model, a_tree())
@@ -100,9 +100,6 @@ def test_recompute_is_read_from_the_layers_live() -> None:
 
 
 def test_models_whose_shared_rows_would_differ_are_refused() -> None:
-    sliding = qwen3(use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    with pytest.raises(UnsupportedModelError, match="sliding_attention"):
-        bind_model(sliding)
     with pytest.raises(UnsupportedModelError, match="attention_dropout"):
         bind_model(qwen3(attention_dropout=0.1))
     with pytest.raises(UnsupportedModelError, match="neither a PackedModel"):
@@ -119,7 +116,7 @@ def test_a_qwen3_with_lora_trains_in_measured_waves_with_the_callers_own_optimiz
     stepped = []
     for shared in (True, False):
         model = peft.get_peft_model(qwen3(), peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
-        model.get_base_model().gradient_checkpointing_enable()
+        model.get_base_model().gradient_checkpointing_enable()  # type: ignore[operator]
         model.enable_input_require_grads()
         optimizer = torch.optim.AdamW([value for value in model.parameters() if value.requires_grad], lr=1e-2)
         rank = TrainerRank(model, meter=meter, memory_bytes=512 << 20, cold_transient_bytes=0)

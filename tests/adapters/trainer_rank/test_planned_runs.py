@@ -44,8 +44,8 @@ def test_every_law_runs_a_batch_within_its_budget(meter: PeakMeter, law: str) ->
         assert wave.stats.observed_bytes <= wave.stats.predicted_bytes
 
 
-def test_a_warm_fit_makes_the_search_admit_wider_waves(meter: PeakMeter) -> None:
-    """The seed wave also pays for the gradients' own memory, so its rate is far above the later ones'."""
+def test_gradients_of_the_seed_wave_narrow_nothing(meter: PeakMeter) -> None:
+    """The seed wave also makes the gradients; they are off its reading, so a warm fit finds no wider waves."""
     rank = rank_on(meter)
     train(rank, [group(0)])
     assert not only_profile(rank).has_warm_fit
@@ -57,8 +57,7 @@ def test_a_warm_fit_makes_the_search_admit_wider_waves(meter: PeakMeter) -> None
     given_bytes(rank, before.available_bytes)
     after = rank.plan(items)
     assert only_profile(rank).has_warm_fit
-    assert after.width > before.width
-    assert str(after.price.binding_term).startswith("warm")
+    assert after.width == before.width
 
 
 def test_a_calibration_then_a_wider_wave_is_covered(meter: PeakMeter) -> None:
@@ -108,7 +107,7 @@ def test_a_wave_that_does_not_fit_is_split_and_computes_the_same(meter: PeakMete
     assert stats.observed_bytes < wanted.stats.observed_bytes
     torch.testing.assert_close(gradient_of(rank), gradient, rtol=1e-4, atol=1e-4)
     assert len(got) == sum(len(request.tokens) for request in item)
-    assert rank._measured_splits == {split_key(stats.plan.children): stats.observed_bytes}
+    assert rank.profiles.splits == {split_key(stats.plan.signature, stats.plan.children): stats.observed_bytes}
 
 
 def gradient_of(rank: TrainerRank) -> torch.Tensor:
@@ -281,7 +280,8 @@ def test_gradients_that_backward_has_to_make_are_kept_free_beside_the_price(mete
     (wave,) = train(rank, [group(0)])
     assert wave.stats.predicted_bytes == price_bytes
     assert wave.stats.observed_bytes is not None
-    assert price_bytes < wave.stats.observed_bytes <= price_bytes + gradient_bytes
+    assert wave.stats.observed_bytes <= price_bytes
+    assert wave.stats.closing is not None and wave.stats.closing.left_bytes > 0
     assert wave.stats.admission.required_bytes == price_bytes + gradient_bytes
 
 

@@ -10,7 +10,8 @@ from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import AdmittedOutOfMemoryError, WaveRefusedError
 from pricing import LAWS, find_law
 from pricing.records.metrics import Metrics, wandb_logger
-from pricing.records.record import DecisionRecord, Event, read_record
+from pricing.records.record import DecisionRecord, Event
+from pricing.records.record_file import read_record
 from pricing.records.recorder import Recorder, Triggers
 from pricing.records.replay import replay
 from pricing.records.spool import record_paths

@@ -47,7 +47,8 @@ def test_chunks_and_branching_states_follow_the_rule_in_outputs_and_gradients() 
     weights = torch.randn(count, HEADS, VALUE, dtype=torch.float64)
     chunked = [tensor.clone().requires_grad_() for tensor in inputs]
     plain = [tensor.clone().requires_grad_() for tensor in inputs]
-    got = delta_rule(*(tensor[plan.order] for tensor in chunked), plan)[plan.back]  # type: ignore[arg-type,misc]
+    query, key, value, log_decay, strength = (tensor[plan.order] for tensor in chunked)
+    got = delta_rule(query, key, value, log_decay, strength, plan)[plan.back]
     wanted = row_by_row(rows, *plain)
     torch.testing.assert_close(got, wanted)
     (got * weights).sum().backward()

@@ -42,6 +42,7 @@ def rank_on(meter: PeakMeter, **settings: Any) -> TrainerRank:
     model = settings.pop("model", None) or decoder(device)
     settings.setdefault("memory_bytes", ROOMY_BYTES if device.type == "cpu" else None)
     settings.setdefault("cold_transient_bytes", 0)
+    settings.setdefault("forecast", False)  # tens of seconds a rank on a busy CPU; `tests/adapters/forecast` has it
     return TrainerRank(model, meter=meter, **settings)
 
 

@@ -19,7 +19,8 @@ from adapters.torch_memory.errors import BudgetSampleError
 
 
 class CappedMemory:
-    """At most `cap_bytes` of a device for this process: what it may still reserve counts as free, if it is free."""
+    """At most `cap_bytes` of a device for this process. The reserve stays a share of the whole device: it is there for
+    others, and is held where the driver's free bytes are."""
 
     def __init__(self, source: MemorySource, cap_bytes: int) -> None:
         self._source = source
@@ -28,12 +29,10 @@ class CappedMemory:
     def sample(self) -> MemorySample:
         """See `MemorySource.sample`."""
         sample = self._source.sample()
-        left_bytes = max(0, self._cap_bytes - sample.reserved_bytes)
-        return replace(
-            sample,
-            free_bytes=min(sample.free_bytes, left_bytes),
-            total_bytes=min(sample.total_bytes, self._cap_bytes),
-        )
+        left_bytes = self._cap_bytes - sample.reserved_bytes
+        if sample.reservable_bytes is not None:
+            left_bytes = min(left_bytes, sample.reservable_bytes)
+        return replace(sample, reservable_bytes=left_bytes)
 
     def release_cache(self) -> None:
         """See `MemorySource.release_cache`."""

@@ -1,0 +1,99 @@
+"""A wave's turn, whatever it runs: its items, and what was predicted and observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from adapters.torch_memory import Admission, Observation
+
+if TYPE_CHECKING:
+    from adapters.wave_loop.random_state import RandomState
+    from pricing.kernel.price import Price
+    from pricing.planner.budget import Budget
+    from pricing.planner.plan import WavePlan
+
+
+@dataclass(slots=True, kw_only=True)
+class WaveStats:
+    """One wave's figures. `forward` is there when the caller gets the wave, `closing` once its turn is over.
+
+    plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against; its
+    reserve includes the parameters' gradients where backward has yet to make them.
+    admission: the check right before execution, with the sample it was made from. after_out_of_memory: how many waves
+    in a row had run out of memory before it; 0 for a first try.
+    """
+
+    plan: WavePlan
+    budget: Budget
+    admission: Admission
+    forward: Observation | None = None
+    closing: Observation | None = None
+    children: list[Observation] = field(default_factory=list)
+    after_out_of_memory: int = 0
+
+    @property
+    def price(self) -> Price:
+        return self.plan.price
+
+    @property
+    def binding_term(self) -> str:
+        return str(self.plan.price.binding_term)
+
+    @property
+    def predicted_bytes(self) -> int:
+        """What was held against the budget: the price, or a split's cost."""
+        return self.plan.required_bytes
+
+    @property
+    def observed_bytes(self) -> int | None:
+        """Highest peak above the baseline that was seen so far, None where no look may be believed."""
+        seen = [look.peak_delta_bytes for look in (self.forward, self.closing) if look is not None and look.reading]
+        return max(seen, default=None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the wave gave complete evidence: only such waves can lower later prices."""
+        looks = [look.reading for look in (self.forward, self.closing) if look is not None]
+        return any(reading is not None and reading.is_complete for reading in looks)
+
+    @property
+    def over_estimate(self) -> float | None:
+        """(predicted - observed) / observed; negative where the wave was under-priced. None where nothing was seen."""
+        observed = self.observed_bytes
+        return None if not observed else (self.predicted_bytes - observed) / observed
+
+
+class WaveOwner(Protocol):
+    """Who ends a wave."""
+
+    def end_wave(self, wave: WaveTurn, error: BaseException | None, *, completed: bool) -> None:
+        """End it once; later calls do nothing."""
+
+
+class WaveTurn:
+    """One wave in the caller's hands, until the loop goes on.
+
+    items: the item numbers. indices: the flat indices of its requests over all items of the call, in caller order.
+    Entering it as a context (`with wave:`) is optional. It turns an out-of-memory error of the caller's phase into
+    `AdmittedOutOfMemoryError`, and ends the wave's measurement at the end of the block, or at once where it raises.
+    """
+
+    def __init__(self, owner: WaveOwner, stats: WaveStats) -> None:
+        self._owner = owner
+        self.stats = stats
+        self.items = range(stats.plan.start, stats.plan.next_start)
+        self.indices = stats.plan.requests
+        self.random: RandomState | None = None
+
+    def release(self) -> None:
+        """Let go of what the wave holds of the device."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._owner.end_wave(self, error, completed=error is None)

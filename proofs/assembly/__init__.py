@@ -1,0 +1,1 @@
+"""How the pieces are put together: which readings teach what, joins into evidence, lifts over covers, the search."""

@@ -1,0 +1,1 @@
+"""INV-19: merging profiles is commutative, associative and idempotent."""

@@ -1,0 +1,298 @@
+"""What a profile's waves have in common: the model, how it runs, and what changes while it runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from adapters.torch_memory import PeakMeter
+from adapters.trainer_rank import Request, TrainerRank
+from adapters.trainer_rank.identity import ModelIdentity, number_ranges
+from pricing.kernel.quantities import GIB
+from pricing.planner.plan import Verdict
+from tests.adapters.trainer_rank.support import tokens
+
+transformers = pytest.importorskip("transformers")
+
+
+def llama(**settings: Any) -> nn.Module:
+    torch.manual_seed(0)
+    fields = {
+        "vocab_size": 97,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    } | settings
+    model: nn.Module = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).train()
+    return model
+
+
+def mixture(**settings: Any) -> nn.Module:
+    torch.manual_seed(0)
+    fields = {
+        "vocab_size": 97,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "moe_intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_experts": 8,
+        "num_experts_per_tok": 1,
+        "head_dim": 8,
+    } | settings
+    model: nn.Module = transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**fields)).train()
+    return model
+
+
+def rank_of(model: nn.Module, meter: PeakMeter, **settings: Any) -> TrainerRank:
+    return TrainerRank(model, memory_bytes=2 * GIB, meter=meter, check="skip-the-check-at-binding", **settings)
+
+
+def items(count: int = 2, rows: int = 70) -> list[Request]:
+    return [Request(tokens=tokens(rows, seed), targets=tokens(rows, 50 + seed)) for seed in range(count)]
+
+
+def train(rank: TrainerRank, requests: list[Request] | None = None) -> list[Any]:
+    waves = []
+    for wave in rank.forward_micro_batches(items() if requests is None else requests):
+        losses = [output.target_log_probs for output in wave.outputs if output.target_log_probs is not None]
+        torch.cat(losses).sum().backward()
+        waves.append(wave)
+    return waves
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "there", "here", "said"),
+    [
+        (llama, {"intermediate_size": 32}, {"intermediate_size": 4096}, "intermediate_size: file 32, here 4096"),
+        (llama, {"num_attention_heads": 4}, {"num_attention_heads": 8}, "num_attention_heads: file 4, here 8"),
+        (llama, {"mlp_bias": False}, {"mlp_bias": True}, "mlp_bias: file False, here True"),
+        (mixture, {"num_experts_per_tok": 1}, {"num_experts_per_tok": 8}, "num_experts_per_tok: file 1, here 8"),
+        (mixture, {"num_experts": 8}, {"num_experts": 16}, "num_experts: file 8, here 16"),
+    ],
+)
+def test_a_profile_of_another_model_is_refused_by_the_name_of_what_differs(
+    make: Callable[..., nn.Module],
+    there: dict[str, int],
+    here: dict[str, int],
+    said: str,
+    meter: PeakMeter,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "profiles.json"
+    train(rank_of(make(**there), meter, profiles=path))
+
+    same, other = rank_of(make(**there), meter, profiles=path), rank_of(make(**here), meter, profiles=path)
+
+    assert same.profiles.refusal is None and same.profiles.started_warm
+    assert other.profiles.refusal is not None and said in other.profiles.refusal
+    assert not other.profiles.started_warm
+
+
+def frozen_below(model: nn.Module) -> None:
+    model.model.layers[0].requires_grad_(False)  # type: ignore[union-attr,index]
+
+
+def in_half(model: nn.Module) -> None:
+    model.to(torch.bfloat16)
+
+
+def with_a_bias(model: nn.Module) -> None:
+    model.model.norm.register_parameter("bias", nn.Parameter(torch.zeros(32)))  # type: ignore[union-attr]
+
+
+def with_a_buffer(model: nn.Module) -> None:
+    model.model.norm.register_buffer("mask", torch.zeros(9, 9))  # type: ignore[union-attr]
+
+
+def resized(model: nn.Module) -> None:
+    model.resize_token_embeddings(129)  # type: ignore[operator]
+
+
+def low_rank(model: nn.Module) -> None:
+    peft = pytest.importorskip("peft")
+    peft.inject_adapter_in_model(peft.LoraConfig(r=4, target_modules=["q_proj"]), model)
+
+
+CHANGES = [frozen_below, in_half, with_a_bias, with_a_buffer, resized, low_rank]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_of_the_model_changes_the_file_and_the_signature(
+    change: Callable[[nn.Module], None], meter: PeakMeter, tmp_path: Path
+) -> None:
+    """At the next start the file is refused; in the running process the next wave has an identity of its own."""
+    path, model = tmp_path / "profiles.json", llama()
+    rank = rank_of(model, meter, profiles=path)
+    before = rank.plan(items()).signature
+    train(rank)
+    assert rank.plan(items()).signature == before
+
+    change(model)
+
+    after = rank.plan(items())
+    assert after.signature != before and after.verdict is Verdict.COLD_START
+    assert rank_of(model, meter, profiles=path).profiles.refusal is not None
+
+
+def test_a_model_that_is_what_it_was_has_the_identity_that_it_had(meter: PeakMeter) -> None:
+    model = llama()
+    rank = rank_of(model, meter)
+    before = rank.plan(items()).signature
+    model.requires_grad_(False)
+    assert rank.plan(items()).signature != before
+    model.requires_grad_(True)
+    nn.Linear(2, 2)  # another model, registered elsewhere
+    assert rank.plan(items()).signature == before
+
+
+def test_a_name_is_no_memory(tmp_path: Path) -> None:
+    one: Any = llama()
+    other: Any = llama()
+    other.config._name_or_path = "checkpoint-500"
+    assert ModelIdentity(one).facts == ModelIdentity(other).facts
+    assert all(isinstance(value, str) for value in ModelIdentity(one).facts.values())
+    json.dumps(ModelIdentity(one).facts)
+
+
+def test_the_look_before_a_wave_is_short() -> None:
+    identity = ModelIdentity(llama(num_hidden_layers=24))
+    identity.live()
+    started = time.perf_counter()
+    for _ in range(20):
+        identity.live()
+    assert (time.perf_counter() - started) / 20 < 0.002
+
+
+# --- surroundings ----------------------------------------------------------------------------------------------------
+
+
+def test_autocast_and_hooks_on_saved_tensors_are_part_of_the_signature(meter: PeakMeter) -> None:
+    rank = rank_of(llama(), meter)
+    contexts: list[AbstractContextManager[Any]] = [
+        nullcontext(),
+        torch.autocast("cpu", torch.bfloat16),
+        torch.autograd.graph.save_on_cpu(),
+    ]
+    signatures = set()
+    for context in contexts:
+        with context:
+            signatures.add(rank.plan(items()).signature)
+    assert len(signatures) == 3
+
+
+def checkpointed(model: nn.Module, layers: set[int]) -> nn.Module:
+    model.gradient_checkpointing_enable()  # type: ignore[operator]
+    for at, layer in enumerate(model.model.layers):  # type: ignore[arg-type,union-attr]
+        layer.gradient_checkpointing = at in layers
+    return model
+
+
+def test_which_layers_recompute_is_part_of_the_signature(meter: PeakMeter) -> None:
+    chosen: list[set[int]] = [set(), {0}, {1}, {0, 1}, {0, 1, 2}]
+    model = llama()
+    rank = rank_of(model, meter)
+    signatures = []
+    for layers in chosen:
+        checkpointed(model, layers)
+        signatures.append(rank.plan(items()).signature)
+    assert len(set(signatures)) == len(chosen)
+    assert signatures[3].recompute.method == "layers 0-1 of 3"
+    assert number_ranges([7, 0, 2, 1, 3]) == "0-3, 7"
+
+
+# --- floors ----------------------------------------------------------------------------------------------------------
+
+
+def selective(model: nn.Module) -> AbstractContextManager[Any]:
+    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        return nullcontext(), nullcontext()
+
+    model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})  # type: ignore[operator]
+    return nullcontext()
+
+
+def foreign(model: nn.Module) -> AbstractContextManager[Any]:
+    model.gradient_checkpointing_enable()  # type: ignore[operator]
+    for layer in model.model.layers:  # type: ignore[union-attr]
+        layer._gradient_checkpointing_func = lambda function, *arguments: function(*arguments)
+    return nullcontext()
+
+
+def compiled(model: nn.Module) -> AbstractContextManager[Any]:
+    for layer in model.model.layers:  # type: ignore[union-attr]
+        layer.compile(backend="eager")
+    return nullcontext()
+
+
+def on_the_host(model: nn.Module) -> AbstractContextManager[Any]:
+    return torch.autograd.graph.save_on_cpu()
+
+
+@pytest.mark.parametrize("setting", [selective, foreign, compiled, on_the_host], ids=lambda setting: setting.__name__)
+def test_a_floor_that_is_no_lower_bound_takes_no_part(
+    setting: Callable[[nn.Module], AbstractContextManager[Any]], meter: PeakMeter
+) -> None:
+    model = llama(hidden_size=512)
+    rank = rank_of(model, meter, cold_transient_bytes=0)
+    kept = 3 * 70 * 512 * 4
+    assert rank.plan(items()[:1]).wave.checkpoint_retained_bytes == kept
+    with setting(model):
+        plan = rank.plan(items()[:1])
+    assert plan.wave.checkpoint_retained_bytes == 0
+    assert plan.wave.floor_bytes < kept
+
+
+def test_the_setting_drops_the_floors(meter: PeakMeter) -> None:
+    plan = rank_of(llama(), meter, cold_transient_bytes=0, floors=False).plan(items()[:1])
+    assert (plan.wave.floor_bytes, plan.wave.checkpoint_retained_bytes) == (0, 0)
+
+
+def test_frozen_layers_below_keep_nothing(meter: PeakMeter) -> None:
+    model = llama()
+    model.model.embed_tokens.requires_grad_(False)  # type: ignore[union-attr]
+    frozen_below(model)
+    plan = rank_of(model, meter, cold_transient_bytes=0).plan(items()[:1])
+    assert plan.wave.checkpoint_retained_bytes == 1 * 70 * 32 * 4
+
+
+def test_labels_of_no_interest_take_no_part_in_the_head(meter: PeakMeter) -> None:
+    rank = rank_of(llama(), meter, cold_transient_bytes=0)
+    (request, *_) = items()
+    labels = tokens(70, 50)
+    labels[:68] = -100
+    masked = Request(tokens=request.tokens, targets=labels)
+    unmasked_plan, masked_plan = rank.plan([request]), rank.plan([masked])
+    assert unmasked_plan.wave.floor_bytes - masked_plan.wave.floor_bytes == 70 * 97 * 8
+
+
+def test_a_complete_reading_under_the_floor_is_named_and_ends_it(
+    meter: PeakMeter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Far more is claimed to be kept than is: the wave is cold by the floor, then priced by what it took."""
+    model = llama()
+    rank = rank_of(model, meter, cold_transient_bytes=0)
+    rank._model.wave_floor_bytes = lambda rows: rows * 10_000_000  # type: ignore[attr-defined]
+    with pytest.raises(Exception, match="floor"):
+        train(rank, items(1, 400))
+    (first,) = train(rank, items(1))
+    assert first.stats.plan.verdict is Verdict.COLD_START and first.stats.plan.wave.floor_bytes == 700_000_000
+    with caplog.at_level("WARNING"):
+        waves = [*train(rank, items(1)), *train(rank, items(1, 400))]
+    assert [wave.stats.plan.wave.floor_bytes for wave in waves] == [0, 0]
+    assert all(wave.stats.plan.floor_is_wrong for wave in waves)
+    assert len([record for record in caplog.records if "under the static floor" in record.message]) == 1
