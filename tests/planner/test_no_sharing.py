@@ -43,7 +43,7 @@ def padded(batch: Batch, multiple: int = 1) -> Setting:
 def made_different(given: Items) -> list[list[PlanRequest]]:
     """The same requests with tokens that no two share: what sharing nothing means."""
     number = 0
-    apart = []
+    apart: list[list[PlanRequest]] = []
     for item in given:
         apart.append([])
         for request in item:
@@ -109,12 +109,8 @@ def test_a_padded_wave_is_the_widest_whose_every_narrower_one_fits(
     """The search gallops; one width after the other must say the same."""
     batch = of_lengths(lengths)
     start = data.draw(st.integers(0, len(lengths) - 1))
-    book = {}
-    for grads in ((True,), ()):
-        signature = replace(
-            plan_wave(batch, profiles={}, available_bytes=0, setting=padded(batch)).signature, grad_modes=grads
-        )
-        book[signature] = learned(rows=500, bytes_per_row=1_000)
+    signature = plan_wave(batch, profiles={}, available_bytes=0, setting=padded(batch)).signature
+    book = {signature: learned(rows=500, bytes_per_row=1_000)}
     plan = plan_wave(batch, start=start, profiles=book, available_bytes=available, setting=padded(batch), law=LAWS[law])
     widest = 0
     for width in range(1, len(lengths) - start + 1):
