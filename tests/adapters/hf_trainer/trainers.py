@@ -1,4 +1,7 @@
-"""Tiny trainers of `transformers` and TRL, on a CPU, from nothing: no weights, no downloads."""
+"""Tiny trainers of `transformers` and TRL, on a CPU, from nothing: no weights, no downloads.
+
+TRL is imported by the trainers that need it: only `make test-trainers` has it.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
-from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 WORDS = 60
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
     vocabulary = {
         word: index for index, word in enumerate(["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(WORDS))])
     }
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", bos_token="<eos>"
-    )
+    fast: Any = PreTrainedTokenizerFast
+    return fast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", bos_token="<eos>")
 
 
 def model(seed: int = 0) -> LlamaForCausalLM:
@@ -75,12 +75,15 @@ def plain(folder: Path, **more: Any) -> Trainer:
     return Trainer(
         model=model(),
         args=TrainingArguments(**_arguments(folder, **more)),
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=rows,
         data_collator=collate,
     )
 
 
-def sft(folder: Path, **more: Any) -> SFTTrainer:
+def sft(folder: Path, **more: Any) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
     draw = random.Random(4)
     rows = [{"text": text(draw, 4, 40)} for _ in range(24)]
     return SFTTrainer(
@@ -91,7 +94,10 @@ def sft(folder: Path, **more: Any) -> SFTTrainer:
     )
 
 
-def dpo(folder: Path, **more: Any) -> DPOTrainer:
+def dpo(folder: Path, **more: Any) -> Any:
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
     draw = random.Random(5)
     rows = [
         {"prompt": text(draw, 3, 9), "chosen": " " + text(draw, 3, 30), "rejected": " " + text(draw, 3, 30)}
@@ -106,7 +112,10 @@ def dpo(folder: Path, **more: Any) -> DPOTrainer:
     )
 
 
-def grpo(folder: Path, **more: Any) -> GRPOTrainer:
+def grpo(folder: Path, **more: Any) -> Any:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
     draw = random.Random(6)
     rows = [{"prompt": text(draw, 3, 9)} for _ in range(24)]
 
