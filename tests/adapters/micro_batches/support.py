@@ -63,10 +63,9 @@ def varlen_attention(
     """
     bounds = [0, query.shape[2]] if cu_seq_lens_q is None else cu_seq_lens_q.tolist()
     sizes = [end - start for start, end in pairwise(bounds)]
-    parts = [
-        nn.functional.scaled_dot_product_attention(*apart, is_causal=True, scale=scaling, enable_gqa=True)
-        for apart in zip(*(each.split(sizes, dim=2) for each in (query, key, value)), strict=True)
-    ]
+    apart = zip(query.split(sizes, dim=2), key.split(sizes, dim=2), value.split(sizes, dim=2), strict=True)
+    attend = partial(nn.functional.scaled_dot_product_attention, is_causal=True, scale=scaling, enable_gqa=True)
+    parts = [attend(q, k, v) for q, k, v in apart]
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
 
 
@@ -74,9 +73,10 @@ AttentionInterface.register(VARLEN, varlen_attention)
 AttentionMaskInterface.register(VARLEN, lambda *_, **__: None)
 
 
-def llama(seed: int = 0, *, hidden: int = 32, layers: int = 2, vocabulary: int = VOCABULARY) -> LlamaForCausalLM:
+def llama(seed: int = 0, *, hidden: int = 32, layers: int = 2, vocabulary: int = VOCABULARY) -> Any:
     torch.manual_seed(seed)
-    config = LlamaConfig(
+    config_of: Any = LlamaConfig
+    config = config_of(
         vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=8192, use_cache=False,
         attn_implementation=VARLEN,

@@ -39,8 +39,8 @@ def meter() -> Iterator[PeakMeter]:
 
 
 def batches(meter: PeakMeter, model: nn.Module, **settings: Any) -> MicroBatches:
-    settings = {"memory_bytes": ROOMY_BYTES, "law": "frontier", "safety": "51/50"} | settings
-    return MicroBatches(model, meter=meter, **settings)
+    defaults: dict[str, Any] = {"memory_bytes": ROOMY_BYTES, "law": "frontier", "safety": "51/50"}
+    return MicroBatches(model, meter=meter, **(defaults | settings))
 
 
 def unsplit(items: Sequences, padded: bool) -> tuple[dict[str, Tensor], int]:
@@ -169,11 +169,11 @@ class Broken(torch.autograd.Function):
     """Raises in backward, after some of the parameters have their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, value: Tensor) -> Tensor:
         return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         raise ValueError("broken")
 
 
@@ -280,7 +280,7 @@ def test_an_item_that_cannot_run_is_refused_or_left_out(meter: PeakMeter) -> Non
     with pytest.raises(WaveRefusedError, match="cannot run 3,000 packed rows"):
         list(ours.split(long))
     taken = ours.split([short[0], *long, short[1]], on_refusal="skip")
-    ran = []
+    ran: list[int] = []
     for micro in taken:
         with micro:
             packed_loss(model, micro.items).backward()
