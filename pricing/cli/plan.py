@@ -76,6 +76,7 @@ RUN_STYLES: Final = {
 @click.option("--row-multiple", type=COUNT, default=1, help="Each group's rows are rounded up to it. Default: 1.")
 @click.option("--segment-state-bytes", type=BYTES, default=0, help="State of a segment in one recurrent layer (G).")
 @click.option("--floor-bytes", type=BYTES, default=0, help="Analytic lower bound on any wave's compute memory (F).")
+@click.option("--no-share", is_flag=True, help="Nothing is shared: every request runs all of its own rows.")
 @click.option("--cluster", is_flag=True, help="Reorder items so that those that share a prefix stand together.")
 @click.option("--plot", metavar="FILE", help="Draw price and rows of each wave against the budget (.png, .svg, .pdf).")
 @json_option
@@ -91,6 +92,7 @@ def command(
     row_multiple: int,
     segment_state_bytes: int,
     floor_bytes: int,
+    no_share: bool,
     cluster: bool,
     plot: str | None,
     as_json: bool,
@@ -105,7 +107,7 @@ def command(
         floor_is_certain=True,
     )
     with _Progress("reading") as reading:
-        batch = Batch(read_items(requests_path, default_tokens(), reading.reached))
+        batch = Batch(read_items(requests_path, default_tokens(), reading.reached), share=not no_share)
     order: tuple[int, ...] | None = None
     if cluster:
         batch, order = batch.cluster()
@@ -288,6 +290,7 @@ def plan_to_json(
         "law": law.name,
         "safety": str(safety),
         "budget_bytes": budget_bytes,
+        "share": batch.share,
         "items": len(batch),
         "order": None if order is None else list(order),
         "waves": [_wave_to_json(wave) for wave in plan.waves],

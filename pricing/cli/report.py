@@ -14,7 +14,9 @@ from pricing.formats.codec import RecordError
 from pricing.formats.files import write_text_atomically
 from pricing.records.metrics import binding_family
 from pricing.records.record import Event
-from pricing.report.run_report import RunReport, Severity, gib, percent, read_run
+from pricing.report.findings import Severity, findings_of
+from pricing.report.run_report import RunReport, read_run
+from pricing.report.words import gib, percent
 from pricing.text import visible
 
 
@@ -54,7 +56,7 @@ def command(folder: Path, html_path: Path | None, as_json: bool) -> None:
 
 def _tell(report: RunReport) -> None:
     say(f"{report.title}: {_figures(report)}\n")
-    for finding in report.findings():
+    for finding in findings_of(report):
         say(f"{finding.severity.upper():8} {finding.what[:1].upper()}{finding.what[1:]}.")
         say(textwrap.indent(textwrap.fill(finding.advice, 100), " " * 9))
     for text in report.unreadable[:10]:
@@ -90,7 +92,7 @@ def _to_json(report: RunReport) -> dict[str, object]:
         "unreadable": list(report.unreadable),
         "findings": [
             {"severity": str(finding.severity), "what": finding.what, "advice": finding.advice}
-            for finding in report.findings()
+            for finding in findings_of(report)
         ],
     }
 
