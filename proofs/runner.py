@@ -122,10 +122,12 @@ def _ask_again(obligations: list[Obligation], second: SecondOpinion) -> Opinion:
 def find_witness(item: Theorem | Lemma, obligations: list[Obligation]) -> dict[str, int] | None:
     """Inputs that reach a claim of the theorem, checked on ints: premises hold and claims are true there.
 
-    The claims with most hypotheses come first: they lie deepest, beyond every premise.
+    The claims with most hypotheses come first: they lie deepest, beyond every premise. Where those lie on paths that
+    contradict themselves, as the deepest of a search may, claims from all over follow.
     """
     stated = sorted((o for o in obligations if o.stated), key=lambda o: -len(o.hypotheses))
-    for obligation in stated[:WITNESS_ATTEMPTS]:
+    apart = max(1, len(stated) // (4 * WITNESS_ATTEMPTS))
+    for obligation in [*stated[:WITNESS_ATTEMPTS], *stated[WITNESS_ATTEMPTS::apart]]:
         found = find_inputs(obligation.hypotheses, 5.0)
         if found.values is not None:
             try:

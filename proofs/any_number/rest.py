@@ -1,9 +1,9 @@
 """Tuples of bands of any length, by their parts: what lies before a key, the band of that key, what lies behind it.
 
-`join` puts one reading into sorted bands: it asks `bisect_left` for the place, compares one key there, and slices. Bands
-that all lie before the key, or all behind it, take part in this by their order alone, so any number of them is one
-element here: a `Rest`, whose key answers as each of theirs would. Where a rest comes out as the same object, each of its
-bands does.
+`join` puts one reading into sorted bands: it asks `bisect_left` for the place, compares one key there, and slices.
+Bands that all lie before the key, or all behind it, take part in this by their order alone, so any number of them is
+one element here: a `Rest`, whose key answers as each of theirs would. Where a rest comes out as the same object, each
+of its bands does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joins into any number of bands, lifts over any number of covers, the least of any number of bounds, and INV-8 of it all.
+"""Joins into any number of bands, lifts over any number of covers, the least of any number of bounds, INV-8 of it all.
 
 Each theorem runs a shipped function whole. What stands for any number is said with each: a `Rest` for the bands on one
 side of a place, what a loop has come to for the passes before, one band for whichever band a claim is about. Functions
@@ -28,7 +28,6 @@ from pricing.kernel.bands import (
 )
 from pricing.kernel.frontier import (
     FRONTIER,
-    LOGICAL_ROW_BYTES,
     Bound,
     Frontier,
     _fronts,
@@ -44,13 +43,13 @@ from pricing.kernel.frontier import (
     scaled_bytes,
     trusted_rows,
 )
-from pricing.kernel.price import evidence_bytes, required_bytes
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe
-from pricing.kernel.quantities import maximum, minimum
+from pricing.kernel.quantities import LOGICAL_ROW_BYTES, maximum, minimum
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.wave import Wave
 from proofs.any_number.rest import Order, Rest
-from proofs.assembly.theorem import a_reading, covers, is_before, is_wider
+from proofs.assembly.theorem import a_reading, covers, is_wider
 from proofs.frontier.lemmas import a_knee_that_is_reached_covers_fewer_rows, a_product_never_falls_as_both_factors_grow
 from proofs.frontier.theorem import ROUNDING, a_bound, a_cover, an_anchor, raised, same_band, step
 from proofs.lemmas import (
@@ -97,7 +96,9 @@ def bands_around(t: Given, name: str, reading: Reading) -> tuple[Any, ...]:
     return (*(before if t.choose(True, False) else ()), *own, *(behind if t.choose(True, False) else ()))
 
 
-def prove_joined(t: Given, bands: Sequence[Any], after: Sequence[Any], reading: Reading, compute: int, bounds: bool) -> None:
+def prove_joined(
+    t: Given, bands: Sequence[Any], after: Sequence[Any], reading: Reading, compute: int, bounds: bool
+) -> None:
     """`after` is `bands` with the reading joined at its place: what lies before and behind is what lay there, and the
     one band between is the reading's own, joined with what was known of it, which stays covered."""
     if len(after) == len(bands) and all(one is other for one, other in zip(after, bands, strict=True)):
@@ -126,8 +127,10 @@ def prove_joined(t: Given, bands: Sequence[Any], after: Sequence[Any], reading: 
 
 @theorem("INV-9", lemmas=ROUNDING, merging=JOINS)
 def a_join_into_any_number_of_bands_changes_the_band_of_its_reading_alone(t: Given) -> None:
-    reading, compute, bounds = a_reading(t, ReadingKind.WHOLE_WAVE, retained=False), t.integer("compute", 0), t.choose(
-        True, False
+    reading, compute, bounds = (
+        a_reading(t, ReadingKind.WHOLE_WAVE, retained=False),
+        t.integer("compute", 0),
+        t.choose(True, False),
     )
     bands = bands_around(t, "own", reading)
     after = join(bands, reading, compute, bounds=bounds)
@@ -160,9 +163,7 @@ def two_readings_join_any_number_of_bands_alike_in_either_order(t: Given) -> Non
     one, other = (
         t.reading(name, kind=(ReadingKind.WHOLE_WAVE, True, False), retained=False) for name in ("one", "other")
     )
-    keys = [
-        (size_class(told.packed_rows), sharing_class(told.logical_rows, told.packed_rows)) for told in (one, other)
-    ]
+    keys = [(size_class(told.packed_rows), sharing_class(told.logical_rows, told.packed_rows)) for told in (one, other)]
     for told in (one, other):
         t.assume(told.packed_rows >= 1)
     first, last = keys
@@ -184,7 +185,9 @@ def two_readings_join_any_number_of_bands_alike_in_either_order(t: Given) -> Non
         if isinstance(left, Rest) or isinstance(right, Rest):
             t.prove(left is right, "what neither reading is about")
         else:
-            t.prove(both(left.size == right.size, left.sharing == right.sharing, same_band(t, left, right)), "each band")
+            t.prove(
+                both(left.size == right.size, left.sharing == right.sharing, same_band(t, left, right)), "each band"
+            )
 
 
 # --- lifts over any number of covers ---------------------------------------------------------------------------------
@@ -192,8 +195,8 @@ def two_readings_join_any_number_of_bands_alike_in_either_order(t: Given) -> Non
 
 @theorem("INV-8", lemmas=ROUNDING, merging=(lifted_bytes,))
 def a_lift_loop_can_have_come_to_any_compute_by_one_cover(t: Given) -> None:
-    """All that `lifted` carries from cover to cover is the compute. One cover leads to any that there can be, so what is
-    proven of a second cover (`a_bound_is_lifted_to_the_most_that_any_cover_asks_for`) is the step from any number."""
+    """All that `lifted` carries from cover to cover is the compute. One cover leads to any that there can be, so what
+    is proven of a second (`a_bound_is_lifted_to_the_most_that_any_cover_asks_for`) is the step from any number."""
     bound, extra = a_bound(t), t.integer("extra", 0)
     compute = bound.compute_bytes + extra
     t.assume(compute >= 1)
@@ -243,6 +246,8 @@ def the_search_goes_on_from_any_least_and_stops_rightly(t: Given) -> None:
     seen, now, rest = (a_bound(t, name) for name in ("seen", "now", "rest"))
     rows, logical, segments = t.integer("P", 1), t.integer("L", 0), t.integer("S", 0)
     side = t.choose("above", "below", "seen above, now and rest below")
+    above: tuple[Bound, ...]
+    below: tuple[Bound, ...]
     values = [bound_bytes(bound, rows, logical, segments) for bound in (seen, now, rest)]
     for bound, value in zip((seen, now, rest), values, strict=True):
         t.assume(both(value >= bound.compute_bytes, value * bound.packed_rows >= bound.compute_bytes * rows))
@@ -261,7 +266,9 @@ def the_search_goes_on_from_any_least_and_stops_rightly(t: Given) -> None:
     least_so_far = minimum(values[0], values[1])
     for least in (values[0], least_so_far):
         stops = least * rest.packed_rows, rest.compute_bytes * rows
-        t.use(a_product_never_falls_as_a_factor_grows, rest.packed_rows, least * now.packed_rows, now.compute_bytes * rows)
+        t.use(
+            a_product_never_falls_as_a_factor_grows, rest.packed_rows, least * now.packed_rows, now.compute_bytes * rows
+        )
         t.use(a_positive_factor_keeps_a_strict_order, now.packed_rows, stops[1], stops[0])
         t.use(a_positive_factor_keeps_a_strict_order, rest.packed_rows, values[2], least)
     t.use(
@@ -282,10 +289,7 @@ def one_more_bound_leaves_a_front_in_which_each_dropped_one_has_another_below_it
     nowhere above a bound `dropped` earlier; whatever is meant by nowhere above, if it is transitive."""
     names = ("others", "witness", "dropped", "new")
     below = {
-        (one, other): t.integer(f"{one}_nowhere_above_{other}") == 1
-        for one in names
-        for other in names
-        if one != other
+        (one, other): t.integer(f"{one}_nowhere_above_{other}") == 1 for one in names for other in names if one != other
     }
     for one, other in below:
         for third in names:
@@ -293,7 +297,9 @@ def one_more_bound_leaves_a_front_in_which_each_dropped_one_has_another_below_it
                 t.assume(implies(both(below[one, other], below[other, third]), below[one, third]))
     t.assume(negation(either(below["others", "witness"], below["witness", "others"])))
     t.assume(below["witness", "dropped"])
-    front: Any = _fronts(("others", "witness", "new"), lambda one, other: below[one, other])[-1]  # type: ignore[arg-type]
+    bounds: Any = ("others", "witness", "new")
+    nowhere_above: Any = lambda one, other: below[one, other]  # noqa: E731
+    front: Any = _fronts(bounds, nowhere_above)[-1]
     t.prove(either(*(below[kept, "dropped"] for kept in front)), "what was dropped before")
     for name in ("others", "witness", "new"):
         if name not in front:
@@ -384,7 +390,9 @@ def are_same(one: Bound, other: Bound) -> bool:
 # --- INV-8 of it all -------------------------------------------------------------------------------------------------
 
 
-@theorem("INV-8", lemmas=(*ROUNDING, the_safety_factor_never_shrinks), merging=(lifted, *JOINS), opaque=OPAQUE, slow=True)
+@theorem(
+    "INV-8", lemmas=(*ROUNDING, the_safety_factor_never_shrinks), merging=(lifted, *JOINS), opaque=OPAQUE, slow=True
+)
 def required_bytes_after_a_reading_cover_it_whatever_bands_there_were(t: Given) -> None:
     """`required_bytes(observe(...))` under the frontier law, shipped from end to end, for evidence of any number of
     bands. The least bound is the reading's own or that of another band, before or behind, which stands for whichever it

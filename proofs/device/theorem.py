@@ -1,8 +1,9 @@
 """End to end: what is trusted of a device is the fields of one structure; all else about an admitted wave is proven.
 
-For the rate laws, of what is allocated and of footprints alike (`frontier.py` beside has the frontier law). A `Device` is a relation between what runs and its true peak, restricted to one reading that it made
-and one wave that it is asked to run. Its fields are the named assumptions of `spec/assumptions.md`; the theorem's
-hypotheses are these and what the shipped code does. `probe.py` drops them one by one.
+For the rate laws, of what is allocated and of footprints alike (`device_frontier` has the frontier law). A `Device` is
+a relation between what runs and its true peak, restricted to one reading that it made and one wave that it is asked to
+run. Its fields are the named assumptions of `spec/assumptions.md`; the theorem's hypotheses are these and what the
+shipped code does. `probe.py` drops them one by one.
 
 The history is of any length by induction: the reading is remembered by the profile after it (`inv08_coverage`), stays
 remembered after any other, and the sharing seen never falls; the theorem starts from any reachable profile that
@@ -160,7 +161,10 @@ def the_footprint_of_an_admitted_wave_within_reach_stays_within_its_price(t: Giv
 @theorem("device", merging=(evidence_bytes,))
 def what_is_admitted_is_held_against_the_price_of_either_quantity(t: Given) -> None:
     """So both promises hold of `required_bytes`, by which waves are admitted, once there are footprints."""
-    learned, footprint = t.profile(retained=False, warm="fit"), t.footprints(retained=False, warm=t.choose("pending", "fit"))
+    learned, footprint = (
+        t.profile(retained=False, warm="fit"),
+        t.footprints(retained=False, warm=t.choose("pending", "fit")),
+    )
     t.assume(footprint.largest_packed_rows >= 1)
     profile = t.valid(lambda: replace(learned, footprint=footprint))
     wave, law, safety = t.wave(), t.law(), t.safety()

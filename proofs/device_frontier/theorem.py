@@ -33,7 +33,7 @@ from pricing.kernel.price import evidence_bytes
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, maximum
 from pricing.planner.budget import fits
 from proofs.any_number.rest import Order, Rest
-from proofs.any_number.theorem import are_same, told_of_bounds, witness
+from proofs.any_number.theorem import are_same, told_of_bounds
 from proofs.frontier.lemmas import a_product_never_falls_as_both_factors_grow
 from proofs.frontier.theorem import ROUNDING, a_cover, a_wave, an_anchor, raised, step
 from proofs.lemmas import (
@@ -95,11 +95,19 @@ def the_bound_promise(t: Given, *, without: str = "") -> None:
         if name != without:
             t.assume(says)
     bound = anchored_bound(anchor, LOGICAL_ROW_BYTES, state)
-    at, unit, compute, now = maximum(rows, bound.packed_rows), bound.packed_rows, anchor.compute_bytes, device.compute_now
+    at, unit, compute, now = (
+        maximum(rows, bound.packed_rows),
+        bound.packed_rows,
+        anchor.compute_bytes,
+        device.compute_now,
+    )
     if not without:
         tell_counter(t, device, anchor, wave, at)
         # Which of the two the wave has more of, for each that the reading holds: one pair of charges for either case.
-        of_rows, of_segments = (LOGICAL_ROW_BYTES, anchor.logical_rows, logical), (state, anchor.grad_segments, segments)
+        of_rows, of_segments = (
+            (LOGICAL_ROW_BYTES, anchor.logical_rows, logical),
+            (state, anchor.grad_segments, segments),
+        )
         first, second = t.choose((of_rows, of_segments), (of_segments, of_rows))
         t.assume(first[2] * second[1] >= first[1] * second[2])
         trusted = tell_duality(t, compute, unit, at, now, first, second)

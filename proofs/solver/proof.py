@@ -286,9 +286,7 @@ def theorem(
     """
 
     def register(body: Callable[[Given], None]) -> Theorem:
-        return _registered(
-            Theorem(law, body, tuple(lemmas), tuple(merging), tuple(opaque), "proven", slow, limit)
-        )
+        return _registered(Theorem(law, body, tuple(lemmas), tuple(merging), tuple(opaque), "proven", slow, limit))
 
     return register
 

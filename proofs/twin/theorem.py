@@ -81,7 +81,9 @@ def required_seen(profile: Profile, law: Law, wave: Wave, packed_priced: bool, s
         segment_state_bytes=wave.segment_state_bytes,
     )
     with ceilings_as_shipped():
-        found: int = kernel._required(*(getattr(wave, column) for column in COLUMNS), use)
+        found: int = kernel._required(
+            wave.packed_rows, wave.logical_rows, wave.grad_segments, wave.output_bytes, wave.floor_bytes, use
+        )
     return found
 
 
@@ -118,7 +120,9 @@ def no_intermediate_of_an_element_is_above_that_of_the_corner(t: Given) -> None:
     profile = t.profile(retained=False, warm=t.choose("none", "fit"))
     law, packed_priced, safety = t.choose(PACKED, WARM), t.choose(True, False), t.safety()
     wave = t.wave(workload=t.workload(packed_priced), checkpoint_retained_bytes=0)
-    largest = t.wave("corner", workload=wave.workload, checkpoint_retained_bytes=0, segment_state_bytes=wave.segment_state_bytes)
+    largest = t.wave(
+        "corner", workload=wave.workload, checkpoint_retained_bytes=0, segment_state_bytes=wave.segment_state_bytes
+    )
     t.assume(both(*(getattr(wave, column) <= getattr(largest, column) for column in COLUMNS)))
     seen: list[int] = []
     seen_at_corner: list[int] = []
