@@ -55,9 +55,13 @@ class Tests:
     slower: Sequence[str] = ()
 
 
-_LAYOUT: Final = Tests(quick=("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py"))
+_LAYOUT: Final = Tests(
+    quick=("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py"),
+    slower=("tests/planner/test_boundaries.py", "tests/planner/test_curve.py"),
+)
 _PLANNER: Final = Tests(
     quick=(
+        "tests/planner/test_boundaries.py",
         "tests/planner/test_conform_planner.py",
         "tests/regressions/test_planner_cases.py",
         "tests/planner/test_budget.py",
@@ -65,24 +69,36 @@ _PLANNER: Final = Tests(
         "tests/planner/test_curve.py",
         "tests/planner/test_split.py",
     ),
-    slower=("tests/planner/test_width_search.py", "tests/records/test_reach.py"),
+    slower=(
+        "tests/planner/test_boundaries.py",
+        "tests/cli/test_plan.py",
+        "tests/records/test_reach.py",
+        "tests/planner/test_width_search.py",
+    ),
 )
 _RECORDS: Final = Tests(
     quick=(
+        "tests/records/test_boundaries.py",
         "tests/records/test_recorder.py",
         "tests/records/test_what_if.py",
         "tests/regressions/test_record_cases.py",
         "tests/cli/test_replay.py",
     ),
-    slower=("tests/records/test_reach.py", "tests/records/test_round_trip.py"),
+    slower=(
+        "tests/records/test_boundaries.py",
+        "tests/records/test_reach.py",
+        "tests/records/test_round_trip.py",
+    ),
 )
 _METER: Final = Tests(
     quick=(
+        "tests/adapters/torch_memory/test_boundaries.py",
         "tests/regressions/test_meter_cases.py",
         "tests/adapters/torch_memory/test_meter.py",
         "tests/adapters/torch_memory/test_out_of_memory.py",
     ),
     slower=(
+        "tests/adapters/torch_memory/test_boundaries.py",
         "tests/adapters/torch_memory/test_contract.py",
         "tests/adapters/torch_memory/test_footprints.py",
         "tests/adapters/torch_memory/test_backward_watch.py",
@@ -91,11 +107,17 @@ _METER: Final = Tests(
 )
 _BUDGET: Final = Tests(
     quick=("tests/planner/test_budget.py", "tests/adapters/torch_memory/test_budget.py"),
-    slower=("tests/regressions/test_meter_cases.py", "tests/adapters/torch_memory/test_simulated_allocator.py"),
+    slower=(
+        "tests/adapters/torch_memory/test_boundaries.py",
+        "tests/planner/test_boundaries.py",
+        "tests/regressions/test_meter_cases.py",
+        "tests/adapters/torch_memory/test_simulated_allocator.py",
+    ),
 )
 _LOOP: Final = Tests(
-    quick=("tests/adapters/trainer_rank/test_records.py",),
+    quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_records.py"),
     slower=(
+        "tests/adapters/trainer_rank/test_gradient_keeper.py",
         "tests/adapters/trainer_rank/test_waves.py",
         "tests/adapters/trainer_rank/test_survival.py",
         "tests/adapters/trainer_rank/test_requests.py",
@@ -105,6 +127,7 @@ _EXECUTION: Final = Tests(
     quick=("tests/adapters/trainer_rank/test_head_numbers.py", "tests/adapters/trainer_rank/test_packed_execution.py"),
     slower=("tests/adapters/trainer_rank/test_waves.py", "tests/adapters/trainer_rank/test_requests.py"),
 )
+_SPOOL: Final = Tests(quick=("tests/records/test_boundaries.py",), slower=("tests/records/test_spool.py",))
 _QUORUM: Final = Tests(quick=("tests/planner/test_quorum.py",))
 
 TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
@@ -129,7 +152,7 @@ TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
         "pricing/records/recorder.py": _RECORDS,
         "pricing/records/replay.py": _RECORDS,
         "pricing/records/write_down.py": _RECORDS,
-        "pricing/records/spool.py": Tests(quick=("tests/records/test_spool.py",)),
+        "pricing/records/spool.py": _SPOOL,
         "adapters/torch_memory/meter.py": _METER,
         "adapters/torch_memory/trust.py": _METER,
         "adapters/torch_memory/measurement.py": _METER,

@@ -122,6 +122,7 @@ CVC5_UNDECIDED: Final[dict[str, str]] = {
     "a_pair_of_charges_by_row": _THREE_FACTORS,
     "a_compute_that_reaches_the_knee_is_at_least_the_lift": _THREE_FACTORS,
     "a_peak_within_every_scaling_of_a_reading_is_within_its_bound": _THREE_FACTORS,
+    "a_bound_of_the_arrays_is_the_bound": _THREE_FACTORS,
     "a_front_keeps_one_that_is_nowhere_above_each_it_drops": "cvc5 answers unknown to some of its many small questions",
 }
 """Theorems that z3 proves and cvc5 does not decide in its time, each with the reason. None may be refuted."""
@@ -137,9 +138,12 @@ _WHOLE: Final = "a whole of many small products and quotients, whose parts cvc5 
 
 CVC5_NOT_ASKED: Final[dict[str, str]] = {
     "an_admitted_wave_within_reach_stays_within_its_price": "asked for 100 s it did not decide all 14 questions",
+    "the_footprint_of_an_admitted_wave_within_reach_stays_within_its_price": "the same theorem of footprints",
     "the_price_after_any_further_reading_covers_a_remembered_one": _WHOLE,
     "the_price_right_after_a_reading_covers_it": _WHOLE,
     "the_frontier_price_after_its_first_bound_covers_the_reading_that_made_it": _WHOLE,
+    "required_bytes_after_a_reading_cover_it_whatever_bands_there_were": _WHOLE,
+    "the_shipped_frontier_of_two_bands_prices_at_the_least_of_their_lifted_bounds": _MANY_PATHS,
     "the_explained_price_is_the_hot_path_s_under_any_safety_factor": _MANY_PATHS,
     "the_explained_price_of_the_default_law_is_the_hot_path_s": _MANY_PATHS,
 }

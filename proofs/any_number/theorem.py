@@ -137,7 +137,7 @@ def a_join_into_any_number_of_bands_changes_the_band_of_its_reading_alone(t: Giv
     prove_joined(t, bands, after, reading, compute, bounds)
 
 
-@theorem("INV-9", lemmas=ROUNDING, merging=JOINS)
+@theorem("INV-9", lemmas=ROUNDING, merging=JOINS, slow=True)
 def observing_joins_a_reading_into_both_bodies_of_any_number_of_bands(t: Given) -> None:
     """The shipped `observe_bands`, whole: peaks bound where the reading is complete, retained bytes where it is whole;
     without retained bytes, or before the seed, nothing is touched."""

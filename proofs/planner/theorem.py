@@ -81,7 +81,7 @@ def bisecting(t: Given, widest: int) -> Iterator[None]:
         width_search._bisect = shipped_one
 
 
-@theorem("planner")
+@theorem("planner", slow=True)
 def the_width_search_finds_the_widest_whatever_the_number_of_widths(t: Given) -> None:
     limit, widest = t.integer("limit", 0), t.integer("W", 0)
     t.assume(widest <= limit)

@@ -104,7 +104,7 @@ def any_case(t: Given) -> tuple[Profile, Law, bool]:
     return profile, law, t.choose(True, False)
 
 
-@theorem("twin", merging=(evidence_bytes,))
+@theorem("twin", merging=(evidence_bytes,), slow=True)
 def an_element_of_the_arrays_is_priced_as_its_wave(t: Given) -> None:
     profile, law, packed_priced = any_case(t)
     wave, safety = t.wave(workload=t.workload(packed_priced), checkpoint_retained_bytes=0), t.safety()

@@ -55,6 +55,7 @@ def test_every_invariant_has_theorem_probe_and_harness_and_nothing_else_is_claim
         "frontier",
         "device",
         "planner",
+        "twin",
         "second opinion",
         "mistake-1",
         "mistake-2",

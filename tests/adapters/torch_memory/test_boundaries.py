@@ -1,0 +1,83 @@
+"""What lies on a boundary of the meter's own figures. Each was once off by one unseen."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from adapters.torch_memory import Refusal
+from adapters.torch_memory.budget import MemorySample
+from adapters.torch_memory.errors import BudgetSampleError
+from adapters.torch_memory.measurement import Measurement
+from pricing import ReadingKind
+from pricing.kernel.reading import out_of_memory_footprint_bytes
+from tests.adapters.torch_memory.support import wave_of
+
+FIGURES = {"free_bytes": 4, "total_bytes": 10, "in_use_bytes": 3, "reserved_bytes": 5, "inactive_split_bytes": 1}
+
+
+@pytest.mark.parametrize("change", [{name: 0} for name in FIGURES if name != "total_bytes"] + [{"free_bytes": 10}])
+def test_a_device_may_have_nothing_of_a_thing_and_be_free_as_a_whole(change: dict[str, int]) -> None:
+    MemorySample(**FIGURES | change)
+
+
+@pytest.mark.parametrize("change", [{name: -1} for name in FIGURES] + [{"total_bytes": 0}, {"free_bytes": 11}])
+def test_figures_that_no_device_has_are_refused(change: dict[str, int]) -> None:
+    with pytest.raises(BudgetSampleError):
+        MemorySample(**FIGURES | change)
+
+
+def measurement(*, peak_bytes: int | None = None, reserved_bytes: int | None = None, clean: bool = True) -> Measurement:
+    made = Measurement(thread=threading.get_ident(), baseline_bytes=100, is_clean=clean)
+    if peak_bytes is not None:
+        made.bank(100 + peak_bytes)
+    if reserved_bytes is not None:
+        made.bank_reserved(100 + reserved_bytes)
+    return made
+
+
+def test_a_start_is_no_clean_one_unless_it_is_known_to_be() -> None:
+    assert not Measurement(thread=0).is_clean
+
+
+def test_a_footprint_is_the_higher_of_both_peaks_and_none_without_a_clean_start() -> None:
+    assert measurement(peak_bytes=7, reserved_bytes=9).footprint_bytes == 9
+    assert measurement(peak_bytes=9, reserved_bytes=7).footprint_bytes == 9
+    assert measurement(peak_bytes=0, reserved_bytes=0).footprint_bytes == 0
+    assert measurement(peak_bytes=0, reserved_bytes=-3).footprint_bytes == 0
+    assert measurement(peak_bytes=7, reserved_bytes=9, clean=False).footprint_bytes is None
+    assert measurement(peak_bytes=7).footprint_bytes is None
+
+
+def test_an_observation_takes_nothing_off_what_left_nothing() -> None:
+    seen = measurement(peak_bytes=7, reserved_bytes=9).observe(wave_of(3), ReadingKind.WHOLE_WAVE, grads=True)
+    assert (seen.left_bytes, seen.peak_delta_bytes, seen.footprint_bytes) == (0, 7, 9)
+    assert seen.reading is not None and seen.reading.peak_delta_bytes == 7
+
+
+def test_a_peak_under_the_baseline_is_refused_and_said_as_it_is() -> None:
+    seen = measurement(peak_bytes=-1).observe(wave_of(3), ReadingKind.WHOLE_WAVE, grads=True)
+    assert (seen.reading, seen.refusal, seen.left_bytes) == (None, Refusal.PEAK_BELOW_BASELINE, 0)
+    assert (seen.peak_delta_bytes, seen.footprint_bytes) == (-1, None)
+    at_it = measurement(peak_bytes=0).observe(wave_of(3), ReadingKind.WHOLE_WAVE, grads=True)
+    assert at_it.refusal is None
+
+
+def test_a_wave_that_ran_out_of_memory_is_believed_as_far_as_its_counter_is() -> None:
+    sizes = {"available_bytes": 16, "reserved_bytes": 40, "requested_bytes": 3}
+    believed = measurement(peak_bytes=7).observe_out_of_memory(wave_of(3), grads=True, **sizes)
+    assert believed.reading is not None
+    assert believed.reading.peak_delta_bytes == 7
+    assert believed.reading.footprint_bytes == 43
+    assert believed.refusal is None and believed.left_bytes == 0
+    for refused in (measurement(peak_bytes=-5), measurement(peak_bytes=7)):
+        if refused.allocated.peak_bytes == 7:
+            refused.refusal = Refusal.PEAK_BELOW_BASELINE
+        refused.left_over_bytes = 11
+        seen = refused.observe_out_of_memory(wave_of(3), grads=True, **sizes)
+        assert seen.reading is not None
+        assert seen.reading.peak_delta_bytes == 0
+        assert seen.reading.footprint_bytes == out_of_memory_footprint_bytes(
+            available_bytes=16, reserved_bytes=0, requested_bytes=3
+        )

@@ -1,0 +1,201 @@
+"""What lies on a boundary of the planner's own rules, and what a default means. Each was once off by one unseen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pricing import GIB, Profile, QuantityError, RequestSpec, Wave
+from pricing.kernel.laws import DEFAULT_LAW, LAWS
+from pricing.kernel.price import evidence_bytes, price, required_bytes
+from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY
+from pricing.kernel.requests import Workload
+from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.budget import Budget
+from pricing.planner.curve import Curve, WaveShape
+from pricing.planner.layout import layout_of
+from pricing.planner.plan import Verdict, plan_wave
+from pricing.planner.refusal import _rows_that_fit
+from pricing.planner.rules import is_trusted
+from pricing.planner.setting import Setting
+from pricing.planner.split import _cut_at, _retained_lower_bound
+from tests.making import a_reading, a_wave, learned
+from tests.planner.naive import grpo, only_signature
+
+SPEC = RequestSpec(input_shape=(100,), target_shape=(100,))
+SHAPE = WaveShape(
+    packed_rows=100,
+    shared_rows=90,
+    unshared_rows=200,
+    logical_rows=190,
+    grad_segments=2,
+    segments=3,
+    output_bytes=0,
+)
+
+
+def a_batch(count: int = 3, rows: int = 100) -> Batch:
+    spec = RequestSpec(input_shape=(rows,), target_shape=(rows,))
+    return Batch([[PlanRequest(tokens=[item] * rows, spec=spec)] for item in range(count)])
+
+
+def test_rows_with_gradients_are_never_more_than_all_rows() -> None:
+    assert replace(SHAPE, grad_rows=40).rows_with_gradients == 40
+    assert replace(SHAPE, grad_rows=140).rows_with_gradients == 100
+    assert SHAPE.rows_with_gradients == 100
+    assert replace(SHAPE, grad_segments=0).rows_with_gradients == 0
+
+
+def test_a_wave_without_rows_is_always_trusted_and_one_row_is_not() -> None:
+    assert is_trusted(0, Profile(), learned=False)
+    assert not is_trusted(1, Profile(), learned=False)
+    assert not is_trusted(1, Profile(), learned=True)
+    seen = learned([a_reading(10, 10_000)])
+    assert is_trusted(80, seen, learned=True) and not is_trusted(81, seen, learned=True)
+
+
+def test_a_curve_reaches_its_last_width_and_no_further() -> None:
+    curve = Curve(a_batch(3), 0)
+    assert [curve.reaches(width) for width in (1, 2, 3, 4)] == [True, True, True, False]
+    assert curve.last_width_of_regime(1, 2) == 2
+
+
+def test_a_regime_s_last_width_is_the_one_before_the_next_or_the_most_that_is_asked_for() -> None:
+    short = RequestSpec(input_shape=(9,), target_shape=(9,))
+    items = [[PlanRequest(tokens=[item] * 100, spec=SPEC)] for item in range(4)]
+    items.append([PlanRequest(tokens=[7] * 9, spec=short)])
+    curve = Curve(Batch(items), 0)
+    assert [curve.last_width_of_regime(1, at_most) for at_most in (2, 4, 5)] == [2, 4, 4]
+    assert curve.last_width_of_regime(5, 5) == 5
+
+
+@pytest.mark.parametrize("output_bytes", [-1, MAX_QUANTITY + 1, True, 1.0, "1"])
+def test_outputs_that_are_no_count_are_refused(output_bytes: Any) -> None:
+    with pytest.raises(QuantityError, match="output_bytes"):
+        Batch([[PlanRequest(tokens=[1] * 100, spec=SPEC, output_bytes=output_bytes)]])
+
+
+@pytest.mark.parametrize("output_bytes", [0, 1, MAX_QUANTITY])
+def test_outputs_that_are_a_count_are_taken_as_they_are(output_bytes: int) -> None:
+    batch = Batch([[PlanRequest(tokens=[1] * 100, spec=SPEC, output_bytes=output_bytes)]])
+    assert batch.output_bytes == [output_bytes]
+
+
+def test_nothing_or_everything_of_the_cache_may_be_released_and_no_more() -> None:
+    budget = Budget(free_bytes=10, reserve_bytes=1, reusable_cache_bytes=5)
+    assert budget.after_release(0) == budget
+    assert budget.after_release(5).free_bytes == 15
+    for released_bytes in (-1, 6):
+        with pytest.raises(AssertionError):
+            budget.after_release(released_bytes)
+
+
+def test_a_layout_adds_no_padding_unless_it_is_told_to() -> None:
+    batch = a_batch(1, rows=101)
+    assert layout_of(batch, [0]).packed_rows == 101
+    assert layout_of(batch, [0], 2).packed_rows == 102
+
+
+def test_a_request_that_asks_for_nothing_has_no_positions() -> None:
+    nothing = RequestSpec(input_shape=(100,))
+    batch = Batch([[PlanRequest(tokens=[1] * 100, spec=SPEC), PlanRequest(tokens=[2] * 100, spec=nothing)]])
+    layout = layout_of(batch, [0, 1])
+    assert [len(layout.request_positions[at]) for at in (0, 1)] == [100, 0]
+
+
+# --- the setting -----------------------------------------------------------------------------------------------------
+
+
+def floor_of(shape: WaveShape, cold: bool) -> int:
+    return 1_000 * shape.packed_rows if shape.grad_segments else 10 * shape.packed_rows
+
+
+def test_floors_count_unless_they_were_contradicted_and_are_no_certainty_by_default() -> None:
+    setting = Setting(floor_bytes=floor_of)
+    wave = setting.wave(SHAPE, [0], Workload.training(), cold=False)
+    assert wave.floor_bytes == 100_000
+    assert setting.wave(SHAPE, [0], Workload.training(), cold=False, floors=False).floor_bytes == 0
+    assert not setting.floor_is_certain
+
+
+def test_a_floor_is_contradicted_by_a_complete_reading_of_its_kind_below_it() -> None:
+    batch = grpo(1, 2, 64, 128)
+    signature = only_signature(batch, Setting())
+    below, above = learned([a_reading(100, 90_000)]), learned([a_reading(100, 110_000)])
+    equal = learned([a_reading(100, 100_000)])
+    setting = Setting(floor_bytes=floor_of)
+    assert setting.floor_is_contradicted(signature, below)
+    assert not setting.floor_is_contradicted(signature, above)
+    assert not setting.floor_is_contradicted(signature, equal)
+    assert not setting.floor_is_contradicted(signature, Profile())
+    assert not replace(setting, floor_is_certain=True).floor_is_contradicted(signature, below)
+    mixed = replace(signature, grad_modes=(False, True))
+    assert not setting.floor_is_contradicted(mixed, below)
+    without = replace(signature, grad_modes=(False,))
+    assert not setting.floor_is_contradicted(without, below), "without gradients its floor is the lower one"
+
+
+def counted_segments(shape: WaveShape, cold: bool) -> int:
+    return 10_000 * shape.grad_segments + 1_000 * shape.segments + shape.output_bytes
+
+
+def test_what_a_contradiction_is_held_against_is_one_segment_of_the_rows_seen() -> None:
+    signature = only_signature(grpo(1, 2, 64, 128), Setting())
+    setting = Setting(floor_bytes=counted_segments)
+    assert setting.floor_is_contradicted(signature, learned([a_reading(1, 10_999)]))
+    assert not setting.floor_is_contradicted(signature, learned([a_reading(1, 11_000)]))
+
+
+# --- the ladder, refusals, plans -------------------------------------------------------------------------------------
+
+
+def test_a_part_of_exactly_the_cap_is_not_over_it() -> None:
+    batch = a_batch(2)
+    assert _cut_at(batch, [0, 1], 2, 100, 1) == [[0], [1]]
+    assert _cut_at(batch, [0, 1], 2, 99, 1) is None
+    assert _cut_at(batch, [0, 1], 1, 200, 1) == [[0, 1]]
+    assert _cut_at(batch, [0, 1], 1, 199, 1) is None
+
+
+def test_what_a_layout_must_retain_counts_the_rows_that_sharing_within_reach_has() -> None:
+    profile = learned([a_reading(1_000, 9_000_000, retained_bytes=2_000_000)] * 3)
+    wave = a_wave(100, 16_000, 1)
+    packed = LAWS["packed"]
+    least = _retained_lower_bound(wave, profile, packed, DEFAULT_SAFETY)
+    inside = replace(wave, packed_rows=2_000, grad_segments=0)
+    kept = packed.kept_bytes(inside, profile, True)
+    assert kept is not None
+    assert least == min(required_bytes_of(replace(wave, grad_segments=0), profile), -(-11 * kept // 10))
+
+
+def required_bytes_of(wave: Wave, profile: Profile) -> int:
+    return evidence_bytes(wave, profile, LAWS["packed"], DEFAULT_SAFETY)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 500, 999])
+def test_the_rows_that_would_fit_are_the_most_that_do_in_proportion(rows: int) -> None:
+    profile = learned([a_reading(1_000, 9_000_000)] * 3)
+    wave = replace(a_wave(1_000, 2_000, 20), output_bytes=1_000_000)
+
+    def scaled(count: int) -> int:
+        smaller = replace(
+            wave,
+            packed_rows=count,
+            logical_rows=2 * count,
+            grad_segments=20 * count // 1_000,
+            output_bytes=1_000 * count,
+        )
+        return required_bytes(smaller, profile, DEFAULT_LAW, DEFAULT_SAFETY)
+
+    priced = price(wave, profile)
+    assert _rows_that_fit(wave, profile, DEFAULT_LAW, priced, scaled(rows)) == rows
+    assert _rows_that_fit(wave, profile, DEFAULT_LAW, priced, scaled(rows) - 1) == rows - 1
+    assert _rows_that_fit(wave, profile, DEFAULT_LAW, priced, -1) == 0
+
+
+def test_a_plan_of_nothing_has_a_shape_of_nothing() -> None:
+    empty = plan_wave(Batch([]), profiles={}, available_bytes=GIB)
+    assert empty.verdict is Verdict.EMPTY
+    assert (empty.shape.grad_segments, empty.shape.segments, empty.shape.output_bytes) == (0, 0, 0)

@@ -1,0 +1,214 @@
+"""What lies on a boundary of the records' own rules: caps, names, numbers, defaults. Each was off by one unseen."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pricing import GIB, Profile, RequestSpec
+from pricing.formats.codec import RecordError, RecordFieldError
+from pricing.formats.strict_json import canonical_json
+from pricing.planner.plan import Batch, PlanRequest, plan_wave
+from pricing.records import record_file, spool
+from pricing.records.record import ChildFacts, DecisionRecord, Event, ObservedFacts, RungFacts, StructureFacts
+from pricing.records.record_file import LEAST_RECORD_BYTES, NewerRecordError, parse_record, record_text
+from pricing.records.recorder import Triggers, record_of_plan, record_of_price
+from pricing.records.spool import DEFAULT_MAX_BYTES, MAX_SEQUENCE, SEQUENCE, Spool, _number_of_line, sequence_of
+from tests.making import a_reading, a_wave, learned
+
+WRITER = "0123456789ab"
+
+
+@pytest.fixture
+def record() -> DecisionRecord:
+    profile = learned([a_reading(1_000, 300_000_000)] * 3)
+    return record_of_price(a_wave(5_000, 20_000, 7), profile, available_bytes=GIB, name="rank0")
+
+
+def test_the_caps_are_what_they_are_said_to_be() -> None:
+    assert (record_file.LEAST_RECORD_BYTES, record_file.MAX_READ_BYTES) == (16_384, 4_194_304)
+    assert (DEFAULT_MAX_BYTES, spool.DEFAULT_MAX_FILES) == (67_108_864, 256)
+
+
+def padded(record: DecisionRecord, size_bytes: int) -> DecisionRecord:
+    """The record with a structure that makes its text exactly so long."""
+    missing = size_bytes - len(record_text(with_structure(record, 1)))
+    assert missing >= 0
+    made = with_structure(record, 1 + missing // 2)
+    text = len(record_text(made, 1 << 20))
+    return dataclasses.replace(made, name=made.name + "x" * (size_bytes - text))
+
+
+def with_structure(record: DecisionRecord, count: int) -> DecisionRecord:
+    structure = StructureFacts(request_rows=(1,) * count, segment_rows=(), segment_parents=())
+    return dataclasses.replace(record, structure=structure)
+
+
+def test_a_record_of_exactly_the_cap_is_kept_whole_and_one_byte_more_is_cut(record: DecisionRecord) -> None:
+    whole = padded(record, LEAST_RECORD_BYTES)
+    assert len(record_text(whole, LEAST_RECORD_BYTES)) == LEAST_RECORD_BYTES
+    assert parse_record(record_text(whole, LEAST_RECORD_BYTES)).record.omitted == ()
+    longer = dataclasses.replace(whole, name=whole.name + "x")
+    assert parse_record(record_text(longer, LEAST_RECORD_BYTES)).record.omitted == ("structure",)
+
+
+def test_a_record_that_is_cut_to_exactly_the_cap_is_not_too_large(record: DecisionRecord) -> None:
+    bare = len(record_text(dataclasses.replace(record, structure=None, omitted=("structure",))))
+    assert bare < LEAST_RECORD_BYTES
+    named = dataclasses.replace(record, name="x" * (LEAST_RECORD_BYTES - bare) + record.name)
+    text = record_text(with_structure(named, 9_000), LEAST_RECORD_BYTES)
+    assert len(text) == LEAST_RECORD_BYTES
+    with pytest.raises(record_file.RecordTooLargeError):
+        record_text(dataclasses.replace(with_structure(named, 9_000), name=named.name + "x"), LEAST_RECORD_BYTES)
+
+
+def a_rung(record: DecisionRecord, *, fits: bool, children: int) -> RungFacts:
+    child = ChildFacts(requests=1, wave=record.wave, required_bytes=5, retained_bytes=2)
+    return RungFacts(
+        subforwards=2,
+        children=(child,) * children,
+        cost_bytes=7,
+        measured_bytes=None,
+        lower_bound_bytes=0,
+        available_bytes=7 if fits else 6,
+        pruned=False,
+        fits=fits,
+    )
+
+
+def test_only_children_of_rungs_that_do_not_fit_are_left_out(record: DecisionRecord) -> None:
+    rungs = (a_rung(record, fits=False, children=400), a_rung(record, fits=True, children=1))
+    cut = parse_record(record_text(dataclasses.replace(record, rungs=rungs), LEAST_RECORD_BYTES)).record
+    assert [len(rung.children) for rung in cut.rungs] == [0, 1]
+    assert cut.omitted == ("rungs[*].children of 1 rungs that do not fit",)
+    with_none = (a_rung(record, fits=False, children=0), a_rung(record, fits=True, children=400))
+    with pytest.raises(record_file.RecordTooLargeError):
+        record_text(dataclasses.replace(record, rungs=with_none), LEAST_RECORD_BYTES)
+
+
+def test_true_is_no_version_and_a_later_number_is_a_later_version(record: DecisionRecord) -> None:
+    text = record_text(record)
+    version = f'"schema_version":{record.schema_version}'
+    assert version in text
+    with pytest.raises(RecordFieldError, match="schema_version"):
+        parse_record(text.replace(version, '"schema_version":true'))
+    with pytest.raises(NewerRecordError):
+        parse_record(text.replace(version, f'"schema_version":{record.schema_version + 1}'))
+
+
+def test_a_cap_under_the_least_is_refused(record: DecisionRecord) -> None:
+    with pytest.raises(RecordError):
+        record_text(record, LEAST_RECORD_BYTES - 1)
+
+
+def observed(record: DecisionRecord, error_bytes: int, peak_delta_bytes: int) -> DecisionRecord:
+    facts = Spare(error_bytes=error_bytes, peak_delta_bytes=peak_delta_bytes)
+    return dataclasses.replace(record, event=Event.OBSERVED, observed=facts)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass
+class Spare:
+    """The two figures that a trigger looks at."""
+
+    error_bytes: int
+    peak_delta_bytes: int
+
+
+def test_a_price_at_exactly_the_trigger_s_percent_is_not_far_off(record: DecisionRecord) -> None:
+    assert ObservedFacts.__dataclass_fields__.keys() >= {"error_bytes", "peak_delta_bytes"}
+    triggers = Triggers(over_percent=100, under_percent=10)
+    assert not triggers.fires(observed(record, 1_000, 1_000))
+    assert triggers.fires(observed(record, 1_001, 1_000))
+    assert not triggers.fires(observed(record, -100, 1_000))
+    assert triggers.fires(observed(record, -101, 1_000))
+
+
+def a_plan() -> tuple[Any, Batch]:
+    spec = RequestSpec(input_shape=(100,), target_shape=(100,))
+    items = [[PlanRequest(tokens=[7] * 60 + [item] * 40, spec=spec) for item in range(2)]]
+    batch = Batch(items)
+    return plan_wave(batch, profiles={}, available_bytes=GIB), batch
+
+
+def test_a_record_s_number_is_none_unless_it_is_given_and_roots_have_no_parent(record: DecisionRecord) -> None:
+    plan, batch = a_plan()
+    made = record_of_plan(plan, batch=batch)
+    assert made.index == 0
+    assert record_of_price(a_wave(5_000), Profile(), available_bytes=GIB).index == 0
+    assert made.structure is not None
+    assert made.structure.segment_parents == (-1, 0, 0)
+    assert made.structure.segment_rows == (60, 40, 40)
+
+
+# --- the spool -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (f"{WRITER}-7-refused.json", 7),
+        (f"{WRITER}-{'9' * 12}-refused.json", 10**12 - 1),
+        (f"{WRITER}-{'1' * 13}-refused.json", 0),
+        (f"{WRITER}-7.json", 0),
+        (f"{WRITER}-7-8-refused.json", 0),
+        (f"{WRITER}-seven-refused.json", 0),
+        (f"{WRITER}-٧-refused.json", 0),
+        ("notes-7-refused.json", 0),
+    ],
+)
+def test_a_number_is_read_from_a_name_that_a_spool_gave_and_no_other(tmp_path: Path, name: str, number: int) -> None:
+    assert sequence_of(tmp_path / name) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "read"),
+    [(1, 1), (0, 0), (-1, 0), (MAX_SEQUENCE - 1, MAX_SEQUENCE - 1), (MAX_SEQUENCE, 0), (True, 0), ("7", 0)],
+)
+def test_a_wave_line_s_number_is_one_that_a_spool_can_have_given(number: object, read: int) -> None:
+    assert _number_of_line(canonical_json({SEQUENCE: number}).encode()) == read
+
+
+def test_a_leftover_or_a_victim_that_somebody_else_removed_is_no_trouble(
+    tmp_path: Path, record: DecisionRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = Spool(tmp_path, max_files=2)
+    for _ in range(2):
+        assert writing.write(record) is not None
+    (tmp_path / f".gone{spool._TEMPORARY_SUFFIX}").write_text("")
+    plain = Path.unlink
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        plain(path, missing_ok=True)  # somebody was quicker
+        plain(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    assert writing.write(record) is not None
+    assert writing.dropped == 0 and writing.evicted == 1
+
+
+def entries(folder: Path, sizes: list[int]) -> list[Any]:
+    made = []
+    for number, size in enumerate(sizes):
+        path = folder / f"{number:012x}{spool.WAVES_SUFFIX}"
+        path.write_bytes(canonical_json({SEQUENCE: number + 1}).encode() + b"\n" + b" " * size)
+        made.append(spool._Entry(path, path.stat().st_size, number))
+    return made
+
+
+def test_wave_files_over_their_share_go_oldest_first_and_no_more_than_need_to(tmp_path: Path) -> None:
+    writing = Spool(tmp_path, max_files=100, max_bytes=100_000, max_record_bytes=16_384)
+    of_each = entries(tmp_path, [20_000] * 4)
+    total = sum(entry.size_bytes for entry in of_each)
+    going = list(writing._victims(of_each, None))
+    assert total > 50_000 and [entry.path for entry in going] == [entry.path for entry in of_each]
+    record_path = tmp_path / f"{WRITER}-9-refused.json"
+    record_path.write_text("{}")
+    a_record = spool._Entry(record_path, 2, 9)
+    order = [entry.path for entry in writing._victims([*of_each, a_record], None)]
+    assert order.index(record_path) == 2, "two go for the share, then records, then the other wave lines"
+    few = Spool(tmp_path, max_files=4, max_bytes=1 << 30)
+    order = [entry.path for entry in few._victims([*of_each, a_record], None)]
+    assert order.index(record_path) == 2, "likewise by their number"
