@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         harnesses=not options.no_crosshair,
         only=dict.fromkeys(options.only, True),
         items=frozenset(options.item),
-        per_condition_s=options.per_condition,
+        per_condition_s=options.per_condition * options.patience,
+        patience=options.patience,
     ):
         outcomes.append(outcome)
         if not outcome.passed or options.verbose:
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-cvc5", action="store_true", help="without the second opinion")
     parser.add_argument("--no-crosshair", action="store_true", help="without the CrossHair harnesses")
     parser.add_argument("--per-condition", type=float, default=60.0, metavar="S", help="CrossHair's limit a condition")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="N", help="N times all limits: a busy machine")
     parser.add_argument("--json", metavar="FILE", help="where the result goes (a whole run: proofs/results.json)")
     parser.add_argument("--verbose", action="store_true", help="a line as each item ends")
     return parser
@@ -112,7 +114,9 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
 def report(outcomes: Sequence[Outcome], seconds: float, options: argparse.Namespace) -> dict[str, Any]:
     """The JSON result."""
     return {
-        "command": "python -m proofs" + (" --quick" if options.quick else ""),
+        "command": "python -m proofs"
+        + (" --quick" if options.quick else "")
+        + (f" --patience {options.patience:g}" if options.patience != 1 else ""),
         "seconds": round(seconds, 1),
         "versions": {
             "python": platform.python_version(),
