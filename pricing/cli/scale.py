@@ -10,6 +10,7 @@ import click
 from pricing.cli.backtest import trace_names
 from pricing.cli.options import PERCENT, json_option
 from pricing.cli.output import console, emit_json, say
+from pricing.cli.progress import Progress
 from pricing.evidence.backtest import quantities_of
 from pricing.evidence.scale import Miss, ScaleTest, scale_test
 from pricing.evidence.trace import read_trace
@@ -45,11 +46,13 @@ def command(traces: tuple[str, ...], at_most: Fraction | None, quantity: str | N
     \b
         pricing scale spec/evidence/h200/*.jsonl
     """
-    results = [
-        (path, asked, scale_test(waves, asked))
-        for path, waves in ((path, read_trace(path)) for path in traces)
-        for asked in (quantities_of(waves) if quantity is None else (Quantity(quantity),))
-    ]
+    results = []
+    with Progress("testing", len(traces)) as progress:
+        for path in traces:
+            waves = read_trace(path)
+            for asked in quantities_of(waves) if quantity is None else (Quantity(quantity),):
+                results.append((path, asked, scale_test(waves, asked)))
+            progress.advance()
     if as_json:
         emit_json(
             {

@@ -289,7 +289,8 @@ class WhatIf:
 
     required_bytes: what the wave (or its split) would have been held at. widest: the largest recorded width all of
     whose recorded smaller widths fit; it may exceed the width that ran. under_bytes: by how much what was used
-    (the footprint where one was read, else the peak) would have exceeded the price (0: covered; None: nothing observed).
+    (the footprint where one was read, else the peak) would have exceeded the price (0: covered; None: nothing
+    observed).
     """
 
     law: str

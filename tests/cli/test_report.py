@@ -23,6 +23,7 @@ from pricing.records.metrics import WaveSummary
 from pricing.records.record import Event
 from pricing.records.replay import Answer, what_if
 from pricing.report import html, run_report
+from pricing.report.blocks import lanes_of
 from pricing.report.findings import Severity, findings_of
 from pricing.report.html import MAX_CARDS, MAX_CHARTS, MAX_TABLE_ROWS, TERM_WORDS, page, style_sheet
 from pricing.report.run_report import read_run
@@ -377,6 +378,44 @@ def test_what_scales_with_the_page_keeps_its_letters_and_strokes(calm: Path) -> 
 def test_an_axis_has_the_unit_of_its_figures(largest_bytes: int, unit: str, labels: list[str]) -> None:
     axis = linear_axis(largest_bytes)
     assert axis.unit == unit and [label for _, label in axis.ticks] == labels
+
+
+# --- the picture of time ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_run_over_time_can_be_drawn(troubled: Path, tmp_path: Path, ending: str) -> None:
+    target = tmp_path / f"time.{ending}"
+    result = run(troubled, "--plot", target)
+    assert result.exit_code == 0 and f"Picture: {target}" in result.stdout
+    assert target.stat().st_size > 5_000
+
+
+def test_the_picture_of_time_tells_what_happened(troubled: Path, tmp_path: Path) -> None:
+    target = tmp_path / "time.svg"
+    record_run(tmp_path / "long", waves=25)
+    (path,) = (tmp_path / "long").glob("*.waves.jsonl")
+    path.write_text(path.read_text().replace("sequence", "earlier") * 40)
+    for folder, words in ((troubled, "rank0: 40 waves"), (tmp_path / "long", "200 blocks of 5")):
+        assert run(folder, "--plot", target).exit_code == 0
+        drawn = target.read_text()
+        for name in ("admitted (", "refused (", "out of memory (", "learned (", words):
+            assert f"<!-- {name}" in drawn or name in drawn, name
+
+
+def test_a_picture_of_nothing_or_of_an_unknown_kind_is_an_error_of_one_line(troubled: Path, tmp_path: Path) -> None:
+    for folder, target in ((tmp_path, "time.png"), (troubled, "time.xyz"), (troubled, "time")):
+        result = run(folder, "--plot", tmp_path / target)
+        assert result.exit_code == 2 and result.stderr.startswith("Error: cannot draw"), result.stderr
+
+
+def test_what_happened_is_told_in_lanes(troubled: Path) -> None:
+    report = read_run(troubled)
+    told = Counter(lane for wave in report.waves for lane in lanes_of(wave))
+    assert told == {"admitted": 38, "refused": 2, "out of memory": 1, "learned": 37}
+    words = " ".join(" ".join(Outline(page(report)).words).split())
+    for lane, count in told.items():
+        assert f"{lane} ({count})" in words.replace("( ", "(")
 
 
 # --- restarts, and budgets that shrink -------------------------------------------------------------------------------
