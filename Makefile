@@ -86,6 +86,7 @@ test-trainers: $(if $(filter $(TEST_BIN),$(BIN)),.venv/trainers/.installed)
 	touch $@
 
 .venv/test/.installed: pyproject.toml constraints.txt
+	@echo "Installing the test environment into .venv/test, once: PyTorch for the CPU, transformers, peft, solvers, test tools"
 	rm -rf .venv/test
 	$(PYTHON) -m venv .venv/test
 	$(TEST_BIN)/pip install $(PIP_FLAGS) -e '.[test]'
