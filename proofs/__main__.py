@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,6 +26,8 @@ RESULTS = registry.ROOT / "proofs" / "results.json"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if options.workers > 1:
+        return _by_workers(options, list(sys.argv[1:] if arguments is None else arguments))
     console = Console(width=None if sys.stdout.isatty() else 170)
     began = time.perf_counter()
     outcomes = []
@@ -35,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         items=frozenset(options.item),
         per_condition_s=options.per_condition * options.patience,
         patience=options.patience,
+        share=options.share,
     ):
         outcomes.append(outcome)
         if not outcome.passed or options.verbose:
@@ -46,6 +51,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if target is not None:
         Path(target).write_text(json.dumps(report(outcomes, seconds, options), indent=1) + "\n")
     return 0 if outcomes and all(outcome.passed for outcome in outcomes) else 1
+
+
+def _by_workers(options: argparse.Namespace, arguments: list[str]) -> int:
+    """The same run by several processes, each with its share of the registry; one result."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [Path(folder) / f"{place}.json" for place in range(options.workers)]
+        command = [sys.executable, "-m", "proofs", *arguments, "--workers", "1"]
+        workers = [
+            subprocess.Popen(
+                [*command, "--share", f"{place}/{options.workers}", "--json", str(part)],
+                start_new_session=True,  # some schedulers share a processor by session
+            )
+            for place, part in enumerate(parts)
+        ]
+        failed = [worker.wait() for worker in workers]
+        written = [json.loads(part.read_text()) for part in parts if part.exists()]
+    if len(written) < options.workers:
+        return 1
+    results = [result for part in written for result in part["results"]]
+    order = {name: place for place, name in enumerate(registry.names())}
+    results.sort(key=lambda result: order[result["kind"] == "crosshair", result["name"]])
+    whole = {
+        **written[0],
+        "command": f"{written[0]['command']} --workers {options.workers}",
+        "seconds": round(time.perf_counter() - began, 1),
+        "all_as_expected": all(part["all_as_expected"] for part in written),
+        "counts": dict(sum((Counter(part["counts"]) for part in written), Counter())),
+        "obligations": sum(part["obligations"] for part in written),
+        "results": results,
+    }
+    (Path(options.json) if options.json else RESULTS).write_text(json.dumps(whole, indent=1) + "\n")
+    return max(failed)
+
+
+def _share(text: str) -> tuple[int, int]:
+    place, count = text.split("/")
+    return int(place), int(count)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-crosshair", action="store_true", help="without the CrossHair harnesses")
     parser.add_argument("--per-condition", type=float, default=60.0, metavar="S", help="CrossHair's limit a condition")
     parser.add_argument("--patience", type=float, default=1.0, metavar="N", help="N times all limits: a busy machine")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="N processes side by side")
+    parser.add_argument("--share", type=_share, default=(0, 1), metavar="K/N", help="what one of N workers does")
     parser.add_argument("--json", metavar="FILE", help="where the result goes (a whole run: proofs/results.json)")
     parser.add_argument("--verbose", action="store_true", help="a line as each item ends")
     return parser

@@ -225,8 +225,11 @@ def run_all(
     items: frozenset[str] = frozenset(),
     per_condition_s: float = 60.0,
     patience: float = 1.0,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Outcome]:
     """Everything in the registry, in its order. `quick` leaves out slow theorems, cvc5 and CrossHair.
+
+    share: (k, n) for one of n workers: what comes at places k, k + n, k + 2n, ... of the registry.
 
     only: laws, all if empty. items: names, all if empty; a name that nothing has is an error, not a silent pass.
     """
@@ -236,21 +239,24 @@ def run_all(
     if not items <= names:
         raise LookupError(f"nothing in the proofs is called {', '.join(sorted(items - names))}")
 
-    def asked(law: str, name: str) -> bool:
-        return (not only or law in only) and (not items or name in items)
+    mine = {(type(item), item.name) for item in every[share[0] :: share[1]]}
+
+    def asked(item: Theorem | Check | registry.Harness) -> bool:
+        named = (not only or item.law in only) and (not items or item.name in items)
+        return named and (type(item), item.name) in mine
 
     with SecondOpinion() as opinion:
         other = opinion if second and not quick else None
         for lemma in lemmas:
-            if not items or lemma.name in items:
+            if (not items or lemma.name in items) and (Lemma, lemma.name) in mine:
                 yield prove(lemma, other, patience)
         for theorem in theorems:
-            if asked(theorem.law, theorem.name) and not (quick and theorem.slow):
+            if asked(theorem) and not (quick and theorem.slow):
                 yield prove(theorem, other, patience) if theorem.expected == "proven" else refute(theorem, other)
     for item in checks:
-        if asked(item.law, item.name):
+        if asked(item):
             yield check(item)
     if harnesses and not quick:
         for harness in registry.harnesses():
-            if asked(harness.law, harness.name):
+            if asked(harness):
                 yield confirm(harness, per_condition_s)

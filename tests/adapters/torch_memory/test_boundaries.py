@@ -74,7 +74,7 @@ def test_a_wave_that_ran_out_of_memory_is_believed_as_far_as_its_counter_is() ->
     for refused in (measurement(peak_bytes=-5), measurement(peak_bytes=7)):
         if refused.allocated.peak_bytes == 7:
             refused.refusal = Refusal.PEAK_BELOW_BASELINE
-        refused.left_over_bytes = 11
+        refused.dropped_bytes = 11
         seen = refused.observe_out_of_memory(wave_of(3), grads=True, **sizes)
         assert seen.reading is not None
         assert seen.reading.peak_delta_bytes == 0
