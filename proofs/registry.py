@@ -132,6 +132,7 @@ CVC5_UNDECIDED: Final[dict[str, str]] = {
     "a_compute_that_reaches_the_knee_is_at_least_the_lift": _THREE_FACTORS,
     "a_peak_within_every_scaling_of_a_reading_is_within_its_bound": _THREE_FACTORS,
     "one_scale_keeps_proportions": _THREE_FACTORS,
+    "a_rate_through_fewer_rows_covers": _THREE_FACTORS,
     "a_bound_of_the_arrays_is_the_bound": _THREE_FACTORS,
     "a_front_keeps_one_that_is_nowhere_above_each_it_drops": "cvc5 answers unknown to some of its many small questions",
 }

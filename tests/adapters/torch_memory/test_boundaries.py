@@ -20,6 +20,7 @@ FIGURES = {"free_bytes": 4, "total_bytes": 10, "in_use_bytes": 3, "reserved_byte
 @pytest.mark.parametrize("change", [{name: 0} for name in FIGURES if name != "total_bytes"] + [{"free_bytes": 10}])
 def test_a_device_may_have_nothing_of_a_thing_and_be_free_as_a_whole(change: dict[str, int]) -> None:
     MemorySample(**FIGURES | change)
+    MemorySample(free_bytes=1, total_bytes=1, in_use_bytes=0, reserved_bytes=0, inactive_split_bytes=0)
 
 
 @pytest.mark.parametrize("change", [{name: -1} for name in FIGURES] + [{"total_bytes": 0}, {"free_bytes": 11}])
