@@ -11,11 +11,13 @@ import pytest
 from pricing import GIB, Profile, RequestSpec
 from pricing.formats.codec import RecordError, RecordFieldError
 from pricing.formats.strict_json import canonical_json
+from pricing.kernel.laws import DEFAULT_LAW
 from pricing.planner.plan import Batch, PlanRequest, plan_wave
 from pricing.records import record_file, spool
 from pricing.records.record import ChildFacts, DecisionRecord, Event, ObservedFacts, RungFacts, StructureFacts
 from pricing.records.record_file import LEAST_RECORD_BYTES, NewerRecordError, parse_record, record_text
 from pricing.records.recorder import Triggers, record_of_plan, record_of_price
+from pricing.records.replay import _Pricer
 from pricing.records.spool import DEFAULT_MAX_BYTES, MAX_SEQUENCE, SEQUENCE, Spool, _number_of_line, sequence_of
 from tests.making import a_reading, a_wave, learned
 
@@ -105,16 +107,17 @@ def test_a_cap_under_the_least_is_refused(record: DecisionRecord) -> None:
 
 
 def observed(record: DecisionRecord, error_bytes: int, peak_delta_bytes: int) -> DecisionRecord:
-    facts = Spare(error_bytes=error_bytes, peak_delta_bytes=peak_delta_bytes)
+    facts = Spare(error_bytes=error_bytes, peak_delta_bytes=peak_delta_bytes, used_bytes=peak_delta_bytes)
     return dataclasses.replace(record, event=Event.OBSERVED, observed=facts)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass
 class Spare:
-    """The two figures that a trigger looks at."""
+    """The figures that a trigger looks at."""
 
     error_bytes: int
     peak_delta_bytes: int
+    used_bytes: int
 
 
 def test_a_price_at_exactly_the_trigger_s_percent_is_not_far_off(record: DecisionRecord) -> None:
@@ -212,3 +215,36 @@ def test_wave_files_over_their_share_go_oldest_first_and_no_more_than_need_to(tm
     few = Spool(tmp_path, max_files=4, max_bytes=1 << 30)
     order = [entry.path for entry in few._victims([*of_each, a_record], None)]
     assert order.index(record_path) == 2, "likewise by their number"
+
+
+def test_a_wave_line_of_more_than_an_eighth_of_the_spool_is_dropped(tmp_path: Path) -> None:
+    def line(size_bytes: int) -> dict[str, object]:
+        return {"x": "y" * (size_bytes - len(canonical_json({"x": ""})) - 1)}
+
+    writing = Spool(tmp_path, max_bytes=80_000, max_record_bytes=16_384)
+    assert len(canonical_json(line(10_000))) + 1 == 10_000
+    assert writing.append_wave(line(10_000))
+    assert not writing.append_wave(line(10_001))
+    assert writing.dropped == 1
+
+
+# --- replays ---------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_the_first_version_were_decided_by_what_is_allocated(record: DecisionRecord) -> None:
+    def pricer(version: int) -> _Pricer:
+        return _Pricer(dataclasses.replace(record, schema_version=version), DEFAULT_LAW, record.safety)
+
+    assert [pricer(version).knows_footprints for version in (1, 2)] == [False, True]
+    assert pricer(1).price(record.wave).required_bytes < pricer(2).price(record.wave).required_bytes
+
+
+def test_a_rung_that_would_be_pruned_has_no_cost_and_one_cut_for_size_keeps_its_own(record: DecisionRecord) -> None:
+    pricer = _Pricer(record, DEFAULT_LAW, record.safety)
+    with_children = a_rung(record, fits=True, children=2)
+    replayed = pricer.rung(with_children)
+    assert replayed.cost_bytes is not None and replayed.cost_bytes > 7 and not replayed.pruned
+    pruned = pricer.rung(dataclasses.replace(with_children, lower_bound_bytes=8))
+    assert (pruned.pruned, pruned.cost_bytes, pruned.fits) == (True, None, False)
+    kept = pricer.rung(dataclasses.replace(with_children, children=()))
+    assert (kept.pruned, kept.cost_bytes, kept.fits) == (False, 7, True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
 
 from adapters.torch_memory import Refusal
 from adapters.torch_memory.budget import MemorySample
 from adapters.torch_memory.errors import BudgetSampleError
 from adapters.torch_memory.measurement import Measurement
+from adapters.torch_memory.trust import allocator_refusal
 from pricing import ReadingKind
 from pricing.kernel.reading import out_of_memory_footprint_bytes
 from tests.adapters.torch_memory.support import wave_of
@@ -82,3 +84,46 @@ def test_a_wave_that_ran_out_of_memory_is_believed_as_far_as_its_counter_is() ->
         assert seen.reading.footprint_bytes == out_of_memory_footprint_bytes(
             available_bytes=16, reserved_bytes=0, requested_bytes=3
         )
+
+
+def test_a_wave_that_took_nothing_left_nothing() -> None:
+    seen = measurement(peak_bytes=0).observe(wave_of(3), ReadingKind.WHOLE_WAVE, grads=True)
+    assert (seen.left_bytes, seen.peak_delta_bytes) == (0, 0)
+    made = measurement(peak_bytes=5)
+    made.dropped_bytes = 4
+    seen = made.observe(wave_of(3), ReadingKind.WHOLE_WAVE, grads=True)
+    assert (seen.left_bytes, seen.freed_bytes, seen.peak_delta_bytes) == (0, 4, 9)
+
+
+@pytest.mark.parametrize(
+    ("was_clean", "releasable_bytes", "is_clean"), [(True, 0, True), (True, 1, False), (False, 0, False)]
+)
+def test_a_moved_baseline_is_clean_only_if_it_was_and_nothing_lies_idle(
+    was_clean: bool, releasable_bytes: int, is_clean: bool
+) -> None:
+    moved = measurement(clean=was_clean)
+    moved.move_baseline(8, releasable_bytes)
+    assert (moved.baseline_bytes, moved.is_clean) == (108, is_clean)
+
+
+@pytest.mark.parametrize(
+    ("backend", "switch", "refusal"),
+    [
+        ("native", None, None),
+        ("native", "0", None),
+        ("native", "", None),
+        ("native", "1", Refusal.UNCACHED_ALLOCATOR),
+        ("cudaMallocAsync", None, Refusal.CUDA_MALLOC_ASYNC),
+        ("pluggable", None, Refusal.PLUGGABLE_ALLOCATOR),
+    ],
+)
+def test_an_allocator_is_refused_for_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, backend: str, switch: str | None, refusal: Refusal | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: backend)
+    for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"):
+        monkeypatch.delenv(name, raising=False)
+    if switch is not None:
+        monkeypatch.setenv("PYTORCH_NO_HIP_MEMORY_CACHING", switch)
+    assert allocator_refusal(torch.device("cuda")) is refusal
+    assert allocator_refusal(torch.device("cpu")) is None
