@@ -13,7 +13,7 @@ def required_bytes_never_fall_as_packed_rows_grow(t: Given) -> None:
     t.holds(contracts.price_never_falls_with_packed_rows, wave, extra_rows, profile, t.law(), t.safety())
 
 
-@theorem("INV-1", lemmas=MONOTONE)
+@theorem("INV-1", lemmas=MONOTONE, slow=True)
 def required_bytes_never_fall_as_a_wave_grows_in_every_quantity_at_once(t: Given) -> None:
     profile, smaller = t.profile(retained=False), t.wave("smaller")
     larger = t.wave("larger", workload=smaller.workload)

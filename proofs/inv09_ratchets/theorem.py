@@ -24,7 +24,7 @@ def observing_a_peak_only_ratchets(t: Given) -> None:
     t.holds(contracts.observing_only_ratchets, profile, reading)
 
 
-@theorem("INV-9")
+@theorem("INV-9", slow=True)
 def the_first_complete_reading_is_the_seed_and_makes_no_warm_fit(t: Given) -> None:
     profile, reading = t.profile(), t.reading(retained=False)
     tell_sharing(t, profile, reading)

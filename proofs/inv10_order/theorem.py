@@ -44,7 +44,7 @@ def after_the_seed_two_peaks_teach_the_same_in_either_order(t: Given) -> None:
     prove_that_order_does_not_matter(t, t.profile(retained=False), first, second)
 
 
-@theorem("INV-10")
+@theorem("INV-10", slow=True)
 def with_a_warm_fit_two_peaks_teach_the_same_in_either_order(t: Given) -> None:
     """The quick part."""
     first, second = t.reading("first", retained=False), t.reading("second", retained=False)
@@ -91,7 +91,7 @@ def prove_that_order_does_not_matter(t: Given, profile: Profile, first: Reading,
         t.prove(is_equal(getattr(one, field), getattr(other, field)), field)
 
 
-@theorem("INV-10")
+@theorem("INV-10", slow=True)
 def a_reading_without_rows_teaches_nothing_in_either_place(t: Given) -> None:
     profile, empty, other = t.profile(), t.reading("empty", retained=False), t.reading("other", retained=False)
     t.assume(empty.packed_rows == 0)
@@ -101,7 +101,7 @@ def a_reading_without_rows_teaches_nothing_in_either_place(t: Given) -> None:
     t.prove(observe(after, empty) is after, "after")
 
 
-@theorem("INV-10")
+@theorem("INV-10", slow=True)
 def observing_a_reading_twice_teaches_what_observing_it_once_did(t: Given) -> None:
     """Idempotent but for the count of complete readings."""
     profile, reading = t.profile(retained=False), t.reading(retained=False)

@@ -30,7 +30,7 @@ def the_explained_price_is_the_hot_path_s_under_any_safety_factor(t: Given) -> N
     prove_that_both_prices_agree(t, t.profile(), t.law())
 
 
-@theorem("INV-14")
+@theorem("INV-14", slow=True)
 def the_explained_price_of_the_default_law_is_the_hot_path_s(t: Given) -> None:
     """The quick part: with a warm fit and a retained rate."""
     prove_that_both_prices_agree(t, t.profile(retained=True, warm="fit"), WARM)

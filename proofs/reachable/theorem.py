@@ -35,7 +35,7 @@ def observing_never_raises_within_63_bits(t: Given) -> None:
     observe_within_63_bits(t, t.profile(), t.reading())
 
 
-@theorem("reachable", limit=MAX_QUANTITY)
+@theorem("reachable", limit=MAX_QUANTITY, slow=True)
 def observing_a_peak_never_raises_within_63_bits(t: Given) -> None:
     """The quick part: no retained bytes."""
     observe_within_63_bits(t, t.profile(retained=False), t.reading(retained=False))
