@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mutation import excluded_mutants
+from mutation import beyond, excluded_mutants
 from mutation.score import ARGUED, REQUIRED_SCORE, TARGET
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads(TARGET.read_text())
+BEYOND = json.loads(beyond.TARGET.read_text())
 
 
 def test_the_recorded_score_is_high_enough() -> None:
@@ -48,3 +49,30 @@ def test_properties_constants_and_defaults_are_mutated_and_functions_are_left_to
             ("Thing.large", "2", "3"),
         ]
     )
+
+
+def test_the_sample_beyond_the_law_modules_has_run_and_its_score_did_not_fall() -> None:
+    assert BEYOND["seed"] == beyond.SEED and BEYOND["ran"] == BEYOND["sample"] == beyond.SAMPLE >= 300
+    assert BEYOND["killed"] + len(BEYOND["survivors"]) == BEYOND["ran"] == len(BEYOND["results"])
+    assert BEYOND["score"] >= beyond.REQUIRED_SCORE
+    assert {survivor["mutant"] for survivor in BEYOND["survivors"] if survivor["reason"]} == set(beyond.ARGUED)
+
+
+def test_one_token_changes_are_of_operators_names_and_numbers_and_leave_valid_source() -> None:
+    source = 'def f(a: int = 3) -> bool:\n    "1 < 2"\n    return a is not None and not a in (1,) or min(a, 2) <= 4\n'
+    mutants = list(beyond.mutants_of("m", source))
+    assert [(mutant.before, mutant.after) for mutant in mutants] == [
+        ("3", "4"),
+        ("not", ""),
+        ("and", "or"),
+        ("not", ""),
+        ("in", "not in"),
+        ("1", "2"),
+        ("or", "and"),
+        ("min", "max"),
+        ("2", "3"),
+        ("<=", "<"),
+        ("4", "5"),
+    ]
+    for mutant in mutants:
+        compile(mutant.made_in(source), "m", "exec")
