@@ -14,15 +14,16 @@ from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY
 from pricing.kernel.requests import Workload
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import Budget
-from pricing.planner.curve import Curve, WaveShape
+from pricing.planner.curve import Curve, WaveShape, gather
 from pricing.planner.layout import layout_of
 from pricing.planner.plan import Verdict, plan_wave
 from pricing.planner.refusal import _rows_that_fit
 from pricing.planner.rules import is_trusted
 from pricing.planner.setting import Setting
-from pricing.planner.split import _cut_at, _retained_lower_bound
+from pricing.planner.split import RungBounds, _cut_at, _retained_lower_bound, split_cost_bytes
 from tests.making import a_reading, a_wave, learned
 from tests.planner.naive import grpo, only_signature
+from tests.planner.test_split import ladder_of
 
 SPEC = RequestSpec(input_shape=(100,), target_shape=(100,))
 SHAPE = WaveShape(
@@ -199,3 +200,48 @@ def test_a_plan_of_nothing_has_a_shape_of_nothing() -> None:
     empty = plan_wave(Batch([]), profiles={}, available_bytes=GIB)
     assert empty.verdict is Verdict.EMPTY
     assert (empty.shape.grad_segments, empty.shape.segments, empty.shape.output_bytes) == (0, 0, 0)
+
+
+def test_a_curve_does_not_reach_a_last_width_whose_sums_cannot_be_counted() -> None:
+    heavy = [[PlanRequest(tokens=[item] * 100, spec=SPEC, output_bytes=MAX_QUANTITY)] for item in range(2)]
+    curve = Curve(Batch(heavy), 0)
+    assert [curve.reaches(1), curve.reaches(2)] == [True, False]
+
+
+def test_each_width_has_the_kinds_of_its_own_requests() -> None:
+    several = RequestSpec(input_shape=(100,), target_shape=(100,), top_k=4)
+    items = [[PlanRequest(tokens=[item] * 100, spec=several if item % 2 else SPEC)] for item in range(4)]
+    batch = Batch(items)
+    curve = Curve(batch, 0)
+    for width in range(1, 5):
+        assert curve.shape(width).kinds == gather(batch, range(width)).shape.kinds
+
+
+def forecast_of(shape: WaveShape, requests: Any, workload: Workload) -> int:
+    return 123
+
+
+def test_one_item_is_planned_and_a_forecast_is_asked_for_until_a_complete_reading() -> None:
+    batch, setting = a_batch(1), Setting(forecast_bytes=forecast_of)
+    cold = plan_wave(batch, profiles={}, available_bytes=GIB, setting=setting)
+    assert cold.verdict is Verdict.COLD_START and cold.wave.forecast_bytes == 123
+    seen = {cold.signature: learned([a_reading(100, 90_000)])}
+    known = plan_wave(batch, profiles=seen, available_bytes=GIB, setting=setting)
+    assert known.verdict is Verdict.RUN and known.wave.forecast_bytes == 0
+
+
+def test_a_child_is_forecast_until_a_complete_reading_and_bounds_hold_for_a_rank_s_rows() -> None:
+    batch = a_batch(2)
+    setting = Setting(forecast_bytes=forecast_of)
+    assert ladder_of(batch, Profile(), setting, DEFAULT_LAW).child([0]).wave.forecast_bytes == 123
+    once = learned([a_reading(100, 90_000)])
+    assert ladder_of(batch, once, setting, DEFAULT_LAW).child([0]).wave.forecast_bytes == 0
+    by_rank = Setting(rank_rows=lambda shape, requests: 1)
+    ladder = ladder_of(batch, learned([a_reading(100, 9_000_000)] * 3), by_rank, DEFAULT_LAW)
+    cost = split_cost_bytes([ladder.child([0]), ladder.child([1])], None)
+    assert RungBounds(ladder).lower_bound_bytes(2) <= cost
+
+
+def test_a_plan_of_nothing_has_no_rows() -> None:
+    shape = plan_wave(Batch([]), profiles={}, available_bytes=GIB).shape
+    assert (shape.packed_rows, shape.shared_rows, shape.unshared_rows, shape.logical_rows) == (0, 0, 0, 0)

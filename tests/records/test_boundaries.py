@@ -248,3 +248,32 @@ def test_a_rung_that_would_be_pruned_has_no_cost_and_one_cut_for_size_keeps_its_
     assert (pruned.pruned, pruned.cost_bytes, pruned.fits) == (True, None, False)
     kept = pricer.rung(dataclasses.replace(with_children, children=()))
     assert (kept.pruned, kept.cost_bytes, kept.fits) == (False, 7, True)
+
+
+def test_the_widths_in_the_middle_go_down_to_thirty_two_and_then_to_four_at_each_end(record: DecisionRecord) -> None:
+    tried = record_of_plan(a_plan()[0]).tried[:1]
+    for count, kept in ((100, [64, 8]), (65, [64, 8]), (64, [8]), (9, [8]), (8, [])):
+        shortened = record_file._shortened(dataclasses.replace(record, tried=tried * count))
+        assert [len(shorter.tried) for shorter in shortened] == kept
+
+
+def test_a_spool_s_own_files_and_no_others() -> None:
+    assert spool.is_spool_file(f"{WRITER}{spool.WAVES_SUFFIX}")
+    assert spool.is_spool_file(f"{WRITER}-1-refused.json")
+    for other in (f"{WRITER}x{spool.WAVES_SUFFIX}", f"{WRITER}.json", WRITER, f"x{WRITER[1:]}{spool.WAVES_SUFFIX}"):
+        assert not spool.is_spool_file(other)
+
+
+def test_a_number_beyond_the_last_is_found_again_among_the_files(tmp_path: Path, record: DecisionRecord) -> None:
+    writing = Spool(tmp_path)
+    assert (writing.written, writing.dropped, writing.evicted) == (0, 0, 0)
+    for latest, expected in ((None, 1), (MAX_SEQUENCE, 2), (MAX_SEQUENCE - 1, MAX_SEQUENCE)):
+        if latest is not None:
+            (tmp_path / spool._LOCK_NAME).write_text(f"{latest:020d}\n")
+        path = writing.write(record)
+        assert (path is not None and f"-{expected:012d}-" in path.name) or f"-{expected}-" in str(path)
+
+
+def test_the_last_byte_is_the_last(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"ab\n")
+    assert spool._last_byte(tmp_path / "file") == b"\n"
