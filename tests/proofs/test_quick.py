@@ -1,6 +1,7 @@
 """The quick part of the proofs, one test a theorem, probe, lemma and check: what `python -m proofs --quick` runs.
 
-Stated time: 85 s on two busy cores (84 s measured). Slow theorems, cvc5 and the whole table are `make prove`'s.
+Stated time: about a minute on two cores that have nothing else to do. Slow theorems, cvc5 and the whole table are
+`make prove`'s.
 """
 
 from __future__ import annotations
