@@ -1,6 +1,6 @@
 """The quick part of the proofs, one test a theorem, probe, lemma and check: what `python -m proofs --quick` runs.
 
-Stated time: about a minute on two cores that have nothing else to do. Slow theorems, cvc5 and the whole table are
+Time: about a minute of processor time, by the seconds of its items. Slow theorems, cvc5 and the whole table are
 `make prove`'s.
 """
 
