@@ -55,17 +55,43 @@ def findings_of(report: RunReport) -> tuple[Finding, ...]:
     return tuple(found or [_all_well(report)])
 
 
+MOST_EXPECTED_FAILURES: Final = 64
+"""Failures that one signature can take until a wave of 1/48 of what the budget claims is admitted (INV-18)."""
+
+
 # --- out of memory ---------------------------------------------------------------------------------------------------
 
 
 def _out_of_memory(report: RunReport) -> Iterator[Finding]:
-    count = report.count(Event.OUT_OF_MEMORY)
-    if count:
-        yield Finding(
-            severity=Severity.FAILED,
-            what=f"{counted(count, 'wave')} ran out of memory after admission",
-            advice=_failure_advice([item.record for item in report.failures]),
+    count, tries = report.count(Event.OUT_OF_MEMORY), report.further_tries
+    if not count:
+        return
+    what = f"{counted(count, 'wave')} ran out of memory after admission"
+    advice = _failure_advice([item.record for item in report.failures])
+    if tries:
+        what += f"; {counted(tries, 'wave')} ran narrower in their place"
+        advice += (
+            " What was learned of each is in the profile file: keep it, and a restarted run repeats none of them. "
+            f"{_tries_advice(count, tries)}"
         )
+    if report.unsurvived:
+        advice += (
+            f" {counted(report.unsurvived, 'run')} ended with such a wave: let `train_batch` own loss "
+            "and backward, which takes back what the wave had added and runs it narrower."
+        )
+    yield Finding(severity=Severity.FAILED, what=what, advice=advice)
+
+
+def _tries_advice(failures: int, tries: int) -> str:
+    """Whether the failures are the price of learning, or go on and cost time."""
+    if failures > MOST_EXPECTED_FAILURES:
+        return (
+            "So many are more than learning takes: the device has less than the budget says, again and again. Give "
+            "`memory_bytes` what it really has."
+        )
+    return (
+        "Each failure made later waves narrower by 1/17 at least: a few at the start of a run are what learning takes."
+    )
 
 
 def _failure_advice(records: Sequence[DecisionRecord]) -> str:
