@@ -15,7 +15,20 @@ from benchmarks.any_trainer.sft import LENGTHS, lengths, long_tailed
 def test_a_third_of_the_memory_is_enough_and_well_used(shape: str, tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     run_sft.main(
-        ["--shape", shape, "--steps", "6", "--batch", "128", "--shorten", "8", "--compare-every", "3", "--out", str(out)]
+        [
+            "--shape",
+            shape,
+            "--steps",
+            "6",
+            "--batch",
+            "128",
+            "--shorten",
+            "8",
+            "--compare-every",
+            "3",
+            "--out",
+            str(out),
+        ]
     )
     figures = json.loads(out.read_text())
     assert figures["device_bytes"] * 3 <= figures["needed_bytes"]
