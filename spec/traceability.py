@@ -30,6 +30,7 @@ BEYOND = {
     "frontier": "The frontier law's invariants, for any number of bands",
     "device": "End to end: on a device that satisfies the named assumptions an admitted wave stays within its price",
     "planner": "The width search's contract, for whatever prices, if they never fall with width within a regime",
+    "twin": "The arrays' price equals the scalar one, and no intermediate of it is above the corner that is checked",
     "second opinion": "What cvc5 does not decide, on every small input by the kernel itself",
     "mistake-1": "A mistake as it was made: a size gate at which the price drops; refuted by a counterexample",
     "mistake-2": "A mistake as it was made: pricing by sharing ratio, and its cross product of maxima; refuted",
