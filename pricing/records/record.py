@@ -438,6 +438,8 @@ class DecisionRecord:
     price: the price of `wave`. required_bytes: what was held against `available_bytes`: the price's, or the cost of
     the rung that runs, if the wave is split. width, agreed_width: the items of this wave, and what all ranks agreed on
     (None: no width was searched for, the wave was priced alone). refused_elsewhere: this rank could have run.
+    after_out_of_memory: how many waves in a row had run out of memory right before it, here or in a forward of another
+    rank; 0 for a first try.
     omitted: parts left out for size, by path.
     """
 
@@ -464,6 +466,7 @@ class DecisionRecord:
     probe: ProbeFacts | None = None
     refusal: RefusalFacts | None = None
     refused_elsewhere: bool = False
+    after_out_of_memory: Count = 0
     structure: StructureFacts | None = None
     observed: ObservedFacts | None = None
     failure: FailureFacts | None = None
