@@ -1,4 +1,4 @@
-"""One CPU meter a test: it watches this thread, and gives it back. Chunks of a size that makes short waves long ones."""
+"""One CPU meter a test, that watches this thread and is given back; and chunks of a size for short waves."""
 
 from __future__ import annotations
 
