@@ -16,6 +16,7 @@ import pricing
 from pricing.cli.app import pricing as command_line
 from pricing.evidence.backtest import Order, backtest
 from pricing.evidence.trace import read_trace
+from pricing.kernel.price import Quantity
 from tests.records.recorded_run import record_run
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +46,23 @@ def test_the_table_of_the_readme_is_what_the_backtest_says(law: str) -> None:
     medians = [f"+{float(100 * score.over_median):.0f} %" for score in scores if score.over_median is not None]
 
     assert [cell.strip() for cell in row[0].split("|")[2:-1]] == [*medians, str(sum(score.under for score in scores))]
+
+
+def test_footprints_are_priced_as_the_readme_says() -> None:
+    medians = []
+    for name in ("dense-23", "moe-21"):
+        waves = read_trace(ROOT / "spec" / "evidence" / "h200-physical" / f"{name}.jsonl")
+        score = backtest(name, waves, pricing.LAWS["frontier"], quantity=Quantity.FOOTPRINT, skip=3).score
+        assert score.over_median is not None and score.under == 0
+        medians.append(f"+{float(100 * score.over_median):.0f} %")
+    assert f"| `frontier`, of footprints (`dense-23`, `moe-21`) | {' | '.join(medians)} | | 0 |" in README
+
+
+def test_the_waves_that_the_quick_look_replays_are_as_many_as_said() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.findall(r"^(?:FOOTPRINT_)?TRACES := (?:\$\(sort \$\(wildcard )?([^)\n]*)", makefile, re.MULTILINE)
+    paths = [path for pattern in " ".join(named).split() for path in sorted(ROOT.glob(pattern))]
+    assert f"replays {sum(len(read_trace(path)) for path in paths)} waves" in README
 
 
 def test_the_number_of_waves_that_fall_short_in_descending_order_is_as_said() -> None:
