@@ -45,7 +45,7 @@ NEEDS = ModelNeeds(
     recompute=ONE_LAYER_FULL,
     forecast=Forecast(
         lines=(
-            ForecastLine(phase="head forward", fixed_bytes=50_000_000, bytes_per_packed_row=10),
+            ForecastLine(phase="head forward", fixed_bytes=10_000_000, bytes_per_packed_row=10),
             ForecastLine(phase="decoder backward", fixed_bytes=0, bytes_per_packed_row=10_000, bytes_per_segment=7),
         ),
         assumption="something",
