@@ -48,7 +48,7 @@ CASES = [
     *((name, "logits") for name in ("decoder", "qwen3, LoRA", "qwen3_moe, full")),
     *((name, "hidden states without gradients") for name in ("decoder", "qwen3_moe, LoRA", "llama, full")),
 ]
-"""The table of `spec/evidence/forecast` has every pair."""
+"""Every model with labels; the other wants with one of each kind of model."""
 
 
 def request(rows: int, *, targets: bool = False, **wanted: Any) -> Request:
