@@ -82,7 +82,8 @@ def _from_config(path: Path, recompute: bool) -> nn.Module:
         config = transformers.AutoConfig.for_model(kind, **fields)
         dtype = config.dtype if isinstance(config.dtype, torch.dtype) else torch.bfloat16
         with torch.device("meta"):
-            model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+            build: Any = transformers.AutoModelForCausalLM
+            model: Any = build.from_config(config, dtype=dtype)
     except Exception as error:  # whatever a configuration can be wrong in
         raise ForecastError(f"{path}: no causal decoder can be built of it: {_said(error)}") from error
     if recompute:
@@ -122,7 +123,7 @@ def _with_lora(model: nn.Module, rank: int) -> nn.Module:
     try:
         with torch.device("meta"):
             config = peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
-            wrapped: Any = peft.get_peft_model(model, config)  # type: ignore[arg-type]
+            wrapped: Any = peft.get_peft_model(model, config)
     except Exception as error:  # layers that peft does not know
         raise ForecastError(f"no adapters of rank {rank} can be put on it: {_said(error)}") from error
     wrapped.enable_input_require_grads()
