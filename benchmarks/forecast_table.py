@@ -107,9 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true", help="only print the table of the figures that are there")
     scenarios = list(dict.fromkeys(SAME_MODEL.get(scenario, scenario) for scenario in TRACES.values()))
-    parser.add_argument(
-        "--only", nargs="*", default=scenarios, help="models to forecast anew"
-    )
+    parser.add_argument("--only", nargs="*", default=scenarios, help="models to forecast anew")
     arguments = parser.parse_args()
     if arguments.table:
         print(as_table(json.loads(FIGURES.read_text())["waves"]), end="")
