@@ -113,7 +113,7 @@ class WaveLoop:
         self._open_waves: dict[WaveTurn, _Open] = {}
         self._introduced = False
         self._began_bytes: int | None = None
-        self.save_failures = 0
+        self._save_errors = 0
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
@@ -606,13 +606,18 @@ class WaveLoop:
         self.recorder.out_of_memory(opened.ticket, requested_bytes=failure.requested_bytes, note=str(failure.phase))
 
     def _save(self) -> None:
-        """Keep what was learned. A file that cannot be written is said once, counted, and tried at the next call."""
+        """Keep what was learned. What goes wrong is said once, counted, and tried again at the next call."""
         try:
             self.profiles.save()
         except Exception as error:
-            self.save_failures += 1
-            if self.save_failures == 1:
+            self._save_errors += 1
+            if self._save_errors == 1:
                 _log.error("what was learned could not be saved (said once; tried again each call): %s", error)
+
+    @property
+    def save_failures(self) -> int:
+        """How often what was learned could not be saved."""
+        return self._save_errors + self.profiles.failures
 
     def _note_split(self, stats: WaveStats) -> None:
         """An identical split will cost at least what this one was seen to."""
