@@ -1,5 +1,5 @@
 """Devices that hold a third of what the budget claims, and errors injected anywhere: the short form of
-`benchmarks.h200.survival_ranks`, whose whole run is in `spec/evidence/survival`."""
+`benchmarks.h200.survival_ranks`, whose runs are in `spec/evidence/survival`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from pricing.planner.quorum import SINGLE_PROCESS
 from tests.adapters.torch_distributed.ranks import run_ranks
 from tests.adapters.trainer_rank.support import CPU
 
-SEEDS_OF_ONE, SEEDS_OF_TWO = range(5), range(5, 12)
+PATIENT: dict[str, Any] = {"group_timeout_s": 120, "deadline_s": 400}
+"""Seconds each take on a machine with nothing else to do; on a busy one nobody is to be called dead."""
+
+SEEDS_OF_ONE, SEEDS_OF_TWO = range(8), range(8, 12)
 
 
 def chosen(ranks: int) -> list[Cell]:
@@ -45,7 +48,7 @@ def cells_of_a_rank(folder: str, quorum: DistributedQuorum) -> list[dict[str, An
 
 def test_one_rank_of_two_holds_a_third_and_both_go_on(tmp_path: Path) -> None:
     for name in ("first", "restarted"):
-        outcomes = run_ranks(2, partial(cells_of_a_rank, str(tmp_path)))
+        outcomes = run_ranks(2, partial(cells_of_a_rank, str(tmp_path)), **PATIENT)
         assert [outcome.error for outcome in outcomes] == [None, None], outcomes
         for runs in zip(*(outcome.value for outcome in outcomes), strict=True):
             assert [run["problems"] for run in runs] == [[], []]
@@ -63,7 +66,7 @@ def seeds_of_a_rank(quorum: DistributedQuorum) -> list[dict[str, Any]]:
 
 
 def test_errors_on_any_rank_end_on_every_rank_alike() -> None:
-    outcomes = run_ranks(2, seeds_of_a_rank)
+    outcomes = run_ranks(2, seeds_of_a_rank, **PATIENT)
     assert [outcome.error for outcome in outcomes] == [None, None], outcomes
     for by_rank in zip(*(outcome.value for outcome in outcomes), strict=True):
         assert [run["problems"] for run in by_rank] == [[], []], by_rank
