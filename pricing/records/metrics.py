@@ -111,13 +111,13 @@ class WaveSummary:
 
     @property
     def is_under(self) -> bool:
-        """Whether the peak exceeded a price that something was learned for: what must not happen."""
-        return not self.is_cold and self.observed_bytes is not None and self.observed_bytes > self.estimate_bytes
+        """Whether the wave took more than a price that something was learned for: what must not happen."""
+        return not self.is_cold and self.used_bytes is not None and self.used_bytes > self.estimate_bytes
 
     @property
     def over_fraction(self) -> float | None:
-        """estimate / observed - 1; None where nothing was observed above the baseline."""
-        return self.estimate_bytes / self.observed_bytes - 1 if self.observed_bytes else None
+        """estimate / used - 1; None where nothing was used above the baseline."""
+        return self.estimate_bytes / self.used_bytes - 1 if self.used_bytes else None
 
     def metrics(self) -> Metrics:
         """The wave's metrics by slash name. A figure that is not known is left out, never 0."""
@@ -130,7 +130,8 @@ class WaveSummary:
             "memory/free_bytes": self.free_bytes,
             "memory/reusable_cache_bytes": self.reusable_cache_bytes,
             "memory/observed_bytes": self.observed_bytes,
-            "memory/error_bytes": None if self.observed_bytes is None else self.estimate_bytes - self.observed_bytes,
+            "memory/footprint_bytes": self.footprint_bytes,
+            "memory/error_bytes": None if self.used_bytes is None else self.estimate_bytes - self.used_bytes,
             "memory/over_fraction": self.over_fraction,
             "memory/under": None if self.observed_bytes is None else int(self.is_under),
             "memory/packed_rows": self.packed_rows,
@@ -204,6 +205,7 @@ _GAUGES: Final = {
     "memory/wave": "Number of the latest wave",
     "memory/estimate_bytes": "Price of the latest wave above its baseline",
     "memory/observed_bytes": "Observed peak of the latest wave above its baseline",
+    "memory/footprint_bytes": "What the allocator took of the device for the latest wave, where that was read",
     "memory/over_fraction": "Price over observed peak, less 1",
     "memory/available_bytes": "Budget the latest wave was held against",
     "memory/headroom_bytes": "Budget less price",

@@ -360,17 +360,18 @@ class RefusalFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
-    """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, and the wave as
-    it would be priced with nothing learned."""
+    """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, the wave as
+    it would be priced with nothing learned or forecast, and whether the run survives that it runs out of memory."""
 
     had_probe: bool
     cold: WaveFacts
+    survives: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedFacts:
-    """What the wave's last reading said. `error_bytes` = required - peak_delta; `over_per_million` relates it to the
-    observed peak, rounded down (None where nothing was observed above the baseline)."""
+    """What the wave's last reading said. `error_bytes` = required - what was used of the device: the footprint where
+    one was read, else the peak. `over_per_million` relates it to that, rounded down (None where nothing was used)."""
 
     packed_rows: Count
     logical_rows: Count
@@ -388,7 +389,8 @@ class ObservedFacts:
 
     @classmethod
     def of(cls, reading: Reading, required_bytes: int) -> Self:
-        error = required_bytes - reading.peak_delta_bytes
+        used = reading.peak_delta_bytes if reading.footprint_bytes is None else reading.footprint_bytes
+        error = required_bytes - used
         return cls(
             packed_rows=reading.packed_rows,
             logical_rows=reading.logical_rows,
@@ -401,9 +403,14 @@ class ObservedFacts:
             closes_wave=reading.closes_wave,
             complete=reading.is_complete,
             error_bytes=error,
-            over_per_million=error * PER_MILLION // reading.peak_delta_bytes if reading.peak_delta_bytes else None,
+            over_per_million=error * PER_MILLION // used if used else None,
             footprint_bytes=reading.footprint_bytes,
         )
+
+    @property
+    def used_bytes(self) -> int:
+        """What the wave was seen to take of the device: what its price is held against."""
+        return self.peak_delta_bytes if self.footprint_bytes is None else self.footprint_bytes
 
     @property
     def reading(self) -> Reading:

@@ -77,8 +77,8 @@ class Triggers:
         return record.observed is not None and self._is_far_off(record.observed)
 
     def _is_far_off(self, observed: ObservedFacts) -> bool:
-        over, peak = 100 * observed.error_bytes, observed.peak_delta_bytes
-        return over > self.over_percent * peak or -over > self.under_percent * peak
+        over, used = 100 * observed.error_bytes, observed.used_bytes
+        return over > self.over_percent * used or -over > self.under_percent * used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,8 +138,8 @@ def _under_priced(report: RunReport) -> Iterator[Finding]:
     under = report.under
     if not under:
         return
-    worst = max(under, key=lambda wave: Fraction(wave.observed_bytes or 0, max(1, wave.estimate_bytes)))
-    miss = Fraction(worst.observed_bytes or 0, max(1, worst.estimate_bytes)) - 1
+    worst = max(under, key=lambda wave: Fraction(wave.used_bytes or 0, max(1, wave.estimate_bytes)))
+    miss = Fraction(worst.used_bytes or 0, max(1, worst.estimate_bytes)) - 1
     place = f"{worst.name} wave {worst.index}" if worst.name else f"wave {worst.index}"
     yield Finding(
         severity=Severity.FAILED,
@@ -155,7 +155,7 @@ def _more_safety(report: RunReport) -> str:
     records = [item.record for item in report.records if item.record.observed is not None]
     needed = [
         Fraction(record.safety.numerator, record.safety.denominator)
-        * Fraction(record.observed.peak_delta_bytes, record.required_bytes)
+        * Fraction(record.observed.used_bytes, record.required_bytes)
         for record in records
         if record.observed is not None and record.required_bytes and WaveSummary.of(record).is_under
     ]
@@ -278,7 +278,7 @@ def _closer_law(report: RunReport) -> tuple[str, Fraction, Fraction, int] | None
         for item in report.records
         if item.record.observed is not None and item.what_ifs and not WaveSummary.of(item.record).is_cold
     ]
-    peaks = [item.record.observed.peak_delta_bytes for item in observed if item.record.observed is not None]
+    peaks = [item.record.observed.used_bytes for item in observed if item.record.observed is not None]
     if not observed or not all(peaks):
         return None
     prices: dict[str, list[int]] = {}

@@ -136,7 +136,7 @@ class RunReport:
     @property
     def median_over(self) -> Fraction | None:
         """Median of price / observed - 1 over the scored waves."""
-        return median([Fraction(wave.estimate_bytes, wave.observed_bytes or 1) - 1 for wave in self.scored])
+        return median([Fraction(wave.estimate_bytes, wave.used_bytes or 1) - 1 for wave in self.scored])
 
     @property
     def tightest(self) -> WaveSummary | None:
