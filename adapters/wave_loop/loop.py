@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -28,7 +29,7 @@ from adapters.wave_loop.errors import (
     RefusalChoiceError,
     WaveRefusedError,
 )
-from adapters.wave_loop.failure import OutOfMemory, Phase, let_go
+from adapters.wave_loop.failure import BackwardQueue, OutOfMemory, Phase, let_go
 from adapters.wave_loop.gradients import COPY_DENOMINATOR, GradientKeeper
 from adapters.wave_loop.holdings import Holdings
 from adapters.wave_loop.profile_store import ProfileStore
@@ -113,12 +114,14 @@ class WaveLoop:
         self._open_waves: dict[WaveTurn, _Open] = {}
         self._introduced = False
         self._began_bytes: int | None = None
-        self.save_failures = 0
+        self._backward_queue = BackwardQueue()
+        self._save_errors = 0
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
     def _begin(self, make_work: Callable[[], Work[Turn]], on_refusal: OnRefusal) -> Call[Turn]:
         """Start a call: from here on the ranks are told apart by it."""
+        self._backward_queue.clear()
         begin_call = getattr(self._quorum, "begin_call", None)
         number = 0 if begin_call is None else begin_call()
         self._mark(number, 0)
@@ -222,6 +225,7 @@ class WaveLoop:
                 raise
             if failure is None:
                 return None, None if loss is None else loss.detach()
+            self._backward_queue.clear()  # now that the error is gone too: else the next plan has less
             return failure, None
 
     def _take_back(
@@ -304,6 +308,7 @@ class WaveLoop:
             return None
         stats = wave.stats
         wave.release()
+        self._backward_queue.is_suspect |= not completed
         if opened.interval is None:  # no rows: nothing was measured, and what runs out of memory is the caller's
             return OutOfMemory.of(error, Phase.CALLER) if error is not None and is_out_of_memory(error) else None
         caught = error is None and self._device_failures() > opened.failures_before
@@ -524,6 +529,7 @@ class WaveLoop:
                 opened.ticket = self._ticket(work, stats)
             self._learn_out_of_memory(opened, stats, failure, error)
             let_go(error)
+        gc.collect()  # as in `_step`
         with suppress(BudgetSampleError):
             self.sampler.source.release_cache()  # what the wave left is in pieces; the next one starts clean
         return failure, None
@@ -608,13 +614,18 @@ class WaveLoop:
         self.recorder.out_of_memory(opened.ticket, requested_bytes=failure.requested_bytes, note=str(failure.phase))
 
     def _save(self) -> None:
-        """Keep what was learned. A file that cannot be written is said once, counted, and tried at the next call."""
+        """Keep what was learned. What goes wrong is said once, counted, and tried again at the next call."""
         try:
             self.profiles.save()
         except Exception as error:
-            self.save_failures += 1
-            if self.save_failures == 1:
+            self._save_errors += 1
+            if self._save_errors == 1:
                 _log.error("what was learned could not be saved (said once; tried again each call): %s", error)
+
+    @property
+    def save_failures(self) -> int:
+        """How often what was learned could not be saved."""
+        return self._save_errors + self.profiles.failures
 
     def _note_split(self, stats: WaveStats) -> None:
         """An identical split will cost at least what this one was seen to."""

@@ -26,13 +26,16 @@ _log = logging.getLogger(__name__)
 class ProfileStore(Mapping[Signature, Profile]):
     """Profiles by signature. `path` None keeps them in memory only.
 
-    refusal: why a file that was there is not used, or None. started_warm: whether profiles were read.
+    refusal: why a file that was there is not used, or None. started_warm: whether profiles were read. failures: saves
+    that could not be written.
     """
 
     def __init__(self, path: str | Path | None, environment: Mapping[str, str]) -> None:
         self.path = None if path is None else Path(path)
         self.environment = dict(environment)
         self.refusal: str | None = None
+        self.failures = 0
+        self._is_failing = False
         self._profiles: dict[Signature, Profile] = {}
         self._splits: dict[SplitKey, int] = {}
         if self.path is not None and os.path.lexists(self.path):
@@ -63,7 +66,8 @@ class ProfileStore(Mapping[Signature, Profile]):
 
     def save(self) -> None:
         """Write the file, whole or not at all, joined with what it holds by now. What cannot be written (a full disk, a
-        lock held elsewhere, something that is no file) is logged: it is no reason to stop training."""
+        lock held elsewhere, something that is no file) is no reason to stop training: it is logged once, until it works
+        again, counted in `failures`, and everything is in the next save."""
         if self.path is None or not self._profiles:
             return
         known: dict[Signature | None, Profile] = dict(self._profiles.items())
@@ -72,12 +76,20 @@ class ProfileStore(Mapping[Signature, Profile]):
             contents = ProfileFile(profiles=known, environment=self.environment, splits=self._splits)
             merged = merge_profiles(self.path, contents)
         except OSError as error:
-            _log.warning("the profiles could not be saved to %s: %s", ascii(str(self.path)), error.strerror or error)
+            self._note_failure(error)
             return
+        self._is_failing = False
         if merged.aside is not None:
             _log.warning("the profiles that could not be read are kept in %s", ascii(str(merged.aside)))
         self._profiles = {key: profile for key, profile in merged.contents.profiles.items() if key is not None}
         self._splits = dict(merged.contents.splits)
+
+    def _note_failure(self, error: OSError) -> None:
+        self.failures += 1
+        if not self._is_failing:
+            text = "the profiles could not be saved to %s: %s (said once; tried again at every save)"
+            _log.error(text, ascii(str(self.path)), error.strerror or error)
+        self._is_failing = True
 
     def _load(self, path: Path) -> None:
         try:

@@ -37,7 +37,9 @@ class Outcome:
     elapsed_s: float = 0.0
 
 
-def run_ranks(size: int, scenario: Scenario, *, group_timeout_s: int = GROUP_TIMEOUT_S) -> list[Outcome]:
+def run_ranks(
+    size: int, scenario: Scenario, *, group_timeout_s: int = GROUP_TIMEOUT_S, deadline_s: float = DEADLINE_S
+) -> list[Outcome]:
     """`scenario(quorum)` on `size` ranks at once; every rank's outcome, by rank. `scenario` is a module's function."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.adapters.torch_distributed.ranks"])
@@ -53,7 +55,7 @@ def run_ranks(size: int, scenario: Scenario, *, group_timeout_s: int = GROUP_TIM
         for process, (_, writer) in zip(processes, pipes, strict=True):
             process.start()
             writer.close()  # so that a dead rank ends its pipe
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + deadline_s
         outcomes = [_outcome(reader, deadline) for reader, _ in pipes]
         for reader, _ in pipes:
             reader.close()  # every rank is done: they may leave

@@ -1,16 +1,18 @@
-"""A run survives: a device that holds a third of what its budget claims, and every error that means out of memory."""
+"""A run survives: what `train_batch` promises when memory runs out, and when other things go wrong meanwhile.
+
+Devices that hold a third, and errors at random, on one rank and on several, are in `test_survival_ranks`.
+"""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -18,34 +20,18 @@ from adapters.torch_memory import PeakMeter, meter_for
 from adapters.trainer_rank import (
     AdmittedOutOfMemoryError,
     MicroBatch,
-    OutOfMemoryRefusedError,
     OutputsRefusedError,
     Request,
     TrainerRank,
     WaveRefusedError,
 )
+from adapters.wave_loop.errors import RefusalChoiceError
+from benchmarks.h200.survival_ranks import Narrowing, decoder, items_of, put_before
 from tests.adapters.trainer_rank.support import CPU, tiny_decoder
 from tests.adapters.trainer_rank.waves import groups, loss_of
 
 ITEMS = 40
 SIZES = {"prompt": 24, "rollouts": 2, "completion": 8}
-
-
-class Scarce(TorchDispatchMode):
-    """Operations run out of memory as soon as more than `limit_bytes` are live, as on a device of that size."""
-
-    def __init__(self, meter: PeakMeter, limit_bytes: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.meter = meter
-        self.limit_bytes = limit_bytes
-        self.raised = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if self.meter.counter.allocated() > self.limit_bytes:
-            self.raised += 1
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
-        return result
 
 
 @pytest.fixture
@@ -63,16 +49,6 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
 
-def unlimited(items: list[Any]) -> dict[str, Tensor]:
-    """The gradients of the same items on a device that holds them all."""
-    with meter_for(CPU) as made:
-        model = tiny_decoder()
-        TrainerRank(
-            model, meter=made, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False
-        ).train_batch(items, a_loss)
-        return gradients(model)
-
-
 def _named(name: str, message: str) -> str:
     return f"{name}: {message}"
 
@@ -83,130 +59,233 @@ def assert_same_gradients(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> 
         torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6, msg=partial(_named, name))
 
 
-def most_bytes(meter: PeakMeter, law: str) -> int:
-    """What one item at a time needs, above what is live: the least that a device must hold."""
-    model = tiny_decoder()
-    rank = TrainerRank(
-        model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False, law=law
-    )
-    peaks = []
-    for item in groups(3, **SIZES):
-        result = rank.train_batch([item], a_loss)
-        peaks += [wave.stats.observed_bytes or 0 for wave in result.waves]
-    return max(peaks)
+def a_rank(meter: PeakMeter, model: nn.Module, **settings: Any) -> TrainerRank:
+    settings.setdefault("memory_bytes", 8 << 30)
+    return TrainerRank(model, meter=meter, device=CPU, cold_transient_bytes=0, forecast=False, **settings)
 
 
-@pytest.mark.parametrize(("law", "before"), [("warm", True), ("frontier", False)])
-def test_every_item_is_trained_on_a_device_that_holds_a_third(
-    meter: PeakMeter, tmp_path: Path, law: str, before: bool
-) -> None:
-    items = groups(ITEMS, **SIZES)
-    wanted = unlimited(items)
-    with meter_for(CPU) as meter:
-        need = most_bytes(meter, law)
-        model = tiny_decoder()
-        if before:
-            for value in model.parameters():
-                value.grad = torch.ones_like(value)
-        live = meter.counter.allocated() + sum(value.nbytes for value in model.parameters()) * (1 + before)
-        really = live + 4 * need
-        profiles = tmp_path / "profiles.json"
-
-        def a_rank() -> TrainerRank:
-            return TrainerRank(
-                model,
-                meter=meter,
-                memory_bytes=live + 12 * need,
-                device=CPU,
-                cold_transient_bytes=0,
-                forecast=False,
-                law=law,
-                profiles=profiles,
-            )
-
-        rank, device = a_rank(), Scarce(meter, really)
-        with device:
-            result = rank.train_batch(items, a_loss)
-        assert device.raised, "the device ran out"
-        assert [item for wave in result.waves for item in wave.items] == list(range(ITEMS))
-        assert len(result.out_of_memory) <= 24, "each raises the price by 1/16 at least"
-        got = gradients(model)
-        if before:
-            got = {name: value - 1 for name, value in got.items()}
-        assert_same_gradients(got, wanted)
-
-        for again in (rank, a_rank()):  # the second epoch, and a restarted process
-            model.zero_grad(set_to_none=True)
-            with Scarce(meter, really) as quiet:
-                second = again.train_batch(items, a_loss)
-            assert not quiet.raised and not second.out_of_memory
-            assert_same_gradients(gradients(model), wanted)
+def right(items: list[Any], loss: Any = a_loss, **settings: Any) -> dict[str, Tensor]:
+    """The gradients of the same items, a wave each, without any trouble."""
+    with meter_for(CPU) as made:
+        model = decoder(CPU, recomputes=True, **settings)
+        rank = a_rank(made, model)
+        torch.manual_seed(7)
+        for item in items:
+            rank.train_batch([item], loss)
+        return gradients(model)
 
 
-ERRORS = (
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
-    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    RuntimeError("CUDA error: out of memory"),
-    RuntimeError("NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'"),
-    RuntimeError("Triton Error [CUDA]: out of memory"),
-)
+class Once(TorchDispatchMode):
+    """The first operation of this name on a gradient of the model, or on one that was set aside, fails as one of a
+    library that finds no memory."""
 
-
-class Injected(TorchDispatchMode):
-    """Raises one error at one operation, counted from the start. Views do nothing on a device that could fail."""
-
-    def __init__(self, at: int, error: BaseException) -> None:
+    def __init__(self, name: str, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.at = at
-        self.error = error
+        self.name = name
+        self.model = model
+        self.aside = {value.grad.data_ptr() for value in model.parameters() if value.grad is not None}
+        self.left = 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.at -= not func.is_view
-        if self.at == 0 and not func.is_view:
-            raise self.error
+        if self.left and func.__name__.split(".")[0] == self.name:
+            made = {value.grad.data_ptr() for value in self.model.parameters() if value.grad is not None}
+            self.left -= args[0].data_ptr() in (self.aside if self.name == "add_" else made)
+        if not self.left:
+            self.left = -1
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
         return func(*args, **(kwargs or {}))
 
 
-@contextmanager
-def counted() -> Iterator[list[int]]:
-    mode = Injected(-1, RuntimeError())
-    count = [0]
-    with mode:
-        yield count
-    count[0] = -1 - mode.at
+class FailsAt:
+    """A loss that runs out of memory at some of its calls, after its backward of a part of the wave."""
+
+    def __init__(self, *calls: int, error: BaseException | None = None, loss: Any = a_loss) -> None:
+        self.calls = calls
+        self.error = error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 KiB.")
+        self.loss = loss
+        self.seen = 0
+
+    def __call__(self, wave: MicroBatch) -> Tensor:
+        self.seen += 1
+        loss: Tensor = self.loss(wave)
+        if self.seen in self.calls:
+            (loss * 3).backward()
+            raise self.error
+        return loss
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_an_injected_error_anywhere_loses_and_repeats_no_gradient(meter: PeakMeter, seed: int) -> None:
-    draw = random.Random(seed)
-    items = groups(4, **SIZES)
-    wanted = unlimited(items)
-    with meter_for(CPU) as meter:
-        model = tiny_decoder()
-        rank = TrainerRank(
-            model,
-            meter=meter,
-            memory_bytes=8 << 30,
-            device=CPU,
-            cold_transient_bytes=0,
-            forecast=False,
-            law=draw.choice(["warm", "frontier"]),
-        )
-        with counted() as operations:
-            rank.train_batch(items, a_loss)
+def test_an_interrupt_leaves_gradients_and_the_rank_as_they_were(meter: PeakMeter) -> None:
+    model = decoder(CPU, recomputes=True)
+    items, rank = items_of(0, 4), a_rank(meter, model)
+    for value in model.parameters():
+        value.grad = torch.full_like(value, 2.0)
+    with pytest.raises(KeyboardInterrupt):
+        rank.train_batch(items, FailsAt(2, error=KeyboardInterrupt()))
+    assert all(torch.equal(value, torch.full_like(value, 2.0)) for value in gradients(model).values())
+    assert not meter._intervals and not rank._open_waves, "nothing is still being measured"
+    model.zero_grad(set_to_none=True)
+    result = rank.train_batch(items, a_loss)
+    assert all(wave.stats.is_complete for wave in result.waves), "the next waves are read whole"
+    assert_same_gradients(gradients(model), right(items))
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_dropout_draws_for_each_item_what_it_would_have_drawn(meter: PeakMeter, lora_rank: int) -> None:
+    """Waves that failed are as if they had not been: also to the random numbers."""
+
+    def noisy(wave: MicroBatch) -> Tensor:
+        found = [each.target_log_probs for each in wave.outputs if each.target_log_probs is not None]
+        return F.dropout(torch.cat(found), 0.5).sum() / (ITEMS * 64)
+
+    items = items_of(0, 8)
+    model = decoder(CPU, recomputes=True, lora_rank=lora_rank)
+    rank = a_rank(meter, model)
+    rank.train_batch(items, a_loss)
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(7)
+    loss_fn = FailsAt(1, 3, loss=noisy)
+    result = rank.train_batch(items, loss_fn)
+    waves = [wave.items for wave in result.waves]
+    assert len(result.out_of_memory) == 2 and len(waves) > 1 and loss_fn.seen >= len(waves) + 2
+    got = gradients(model)
+    with meter_for(CPU) as other:
+        again = decoder(CPU, recomputes=True, lora_rank=lora_rank)
+        quorum = Narrowing()
+        roomy = a_rank(other, again, quorum=quorum)
+        roomy.train_batch(items, a_loss)
+        again.zero_grad(set_to_none=True)
+        torch.manual_seed(7)
+        quorum.widths = [len(wave) for wave in waves]
+        assert [wave.items for wave in roomy.train_batch(items, noisy).waves] == waves
+        wanted = gradients(again)
+    assert all(torch.equal(got[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("operation", ["clone", "add_"])
+def test_running_out_between_waves_is_survived_too(meter: PeakMeter, operation: str) -> None:
+    """The copies before a wave, and the sum with what was there before."""
+    items, quorum = items_of(0, 4), Narrowing()
+    model = decoder(CPU, recomputes=True)
+    rank = a_rank(meter, model, quorum=quorum)
+    rank.train_batch(items, a_loss)
+    before = put_before(model)
+    quorum.widths = [2]
+    with Once(operation, model) as once:
+        assert len(rank.train_batch(items, a_loss).waves) == 2
+    assert once.left < 0, "it was met"
+    assert_same_gradients({name: value - before[name] for name, value in gradients(model).items()}, right(items))
+
+
+def test_an_error_of_a_hook_runs_out_like_any_other(meter: PeakMeter) -> None:
+    items = items_of(0, 4)
+    model = decoder(CPU, recomputes=True)
+    rank = a_rank(meter, model)
+    rank.train_batch(items, a_loss)
+    model.zero_grad(set_to_none=True)
+    failing = FailsAt(1)
+
+    def hook(value: Tensor) -> None:
+        failing.seen += 1
+        if failing.seen == 2:
+            raise failing.error
+
+    handles = [value.register_post_accumulate_grad_hook(hook) for value in model.parameters()]
+    result = rank.train_batch(items, a_loss)
+    for handle in handles:
+        handle.remove()
+    assert len(result.out_of_memory) == 1
+    assert_same_gradients(gradients(model), right(items))
+
+
+def test_an_error_of_a_forward_hook_is_the_callers(meter: PeakMeter) -> None:
+    model = decoder(CPU, recomputes=True)
+    rank = a_rank(meter, model)
+    handle = model.layers[1].register_forward_hook(raises_key_error)
+    with pytest.raises(KeyError):
+        rank.train_batch(items_of(0, 2), a_loss)
+    handle.remove()
+    assert not gradients(model) and not meter._intervals
+    rank.train_batch(items_of(0, 2), a_loss)
+    assert_same_gradients(gradients(model), right(items_of(0, 2)))
+
+
+def raises_key_error(*_: object) -> None:
+    raise KeyError("a hook")
+
+
+def test_items_may_come_from_a_generator(meter: PeakMeter) -> None:
+    items = items_of(0, 4)
+    model = decoder(CPU, recomputes=True)
+    rank = a_rank(meter, model)
+    result = rank.train_batch((item for item in items), FailsAt(2))  # type: ignore[arg-type]
+    assert len(result.out_of_memory) == 1
+    assert_same_gradients(gradients(model), right(items))
+
+
+def test_a_call_inside_a_loss_is_run_again_with_its_wave(meter: PeakMeter) -> None:
+    items = items_of(0, 4)
+    model = decoder(CPU, recomputes=True)
+    rank = a_rank(meter, model)
+    asked = []
+
+    def nested(wave: MicroBatch) -> Tensor:
+        with torch.no_grad():
+            asked.append(rank.dp_rank_forward([Request(tokens=[1, 2, 3], targets=[2, 3, 4], grads=False)]))
+        return a_loss(wave)
+
+    result = rank.train_batch(items, FailsAt(2, loss=nested))
+    assert len(result.out_of_memory) == 1 and len(asked) == len(result.waves) + 1
+    assert_same_gradients(gradients(model), right(items))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_caller_who_tries_again_by_himself_gets_on(meter: PeakMeter, plain: bool) -> None:
+    """Each try is narrower. Without `with wave:` the rank learns from what the caller says at the next one."""
+    items = items_of(0, 8)
+    model = decoder(CPU, recomputes=True)
+    rank = a_rank(meter, model)
+    rank.train_batch(items, a_loss)
+    tries: list[int] = []
+    for _ in range(30):
         model.zero_grad(set_to_none=True)
-        kept = {name: value.detach().clone() for name, value in model.named_parameters()}
-        error = draw.choice(ERRORS)
+        done = 0
         try:
-            with Injected(draw.randint(1, operations[0]), type(error)(*error.args)):
-                result = rank.train_batch(items, a_loss)
-        except (AdmittedOutOfMemoryError, OutOfMemoryRefusedError, WaveRefusedError):
-            assert not gradients(model), "what was there before the call is there after it"
-        else:
-            assert [item for wave in result.waves for item in wave.items] == list(range(4))
-            assert_same_gradients(gradients(model), wanted)
-        for name, value in model.named_parameters():
-            assert torch.equal(value, kept[name])
+            for wave in rank.forward_micro_batches(items):
+                with wave:
+                    width = wave.stats.plan.width
+                    if width > 2:
+                        tries.append(width)
+                        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 KiB.")
+                    a_loss(wave).backward()
+                    done += width
+        except AdmittedOutOfMemoryError as error:
+            if plain:
+                assert "this was learned" in str(error)
+            continue
+        break
+    assert done == 8 and tries == sorted(set(tries), reverse=True), tries
+    assert_same_gradients(gradients(model), right(items))
+
+
+def test_what_cannot_be_saved_is_said_once_counted_and_saved_later(
+    meter: PeakMeter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiles = tmp_path / "profiles.json"
+    profiles.mkdir()  # no file can be written in its place
+    rank = a_rank(meter, decoder(CPU, recomputes=True), profiles=profiles)
+    for _ in range(3):
+        rank.train_batch(items_of(0, 2), a_loss)
+    assert rank.save_failures >= 3
+    assert len([line for line in caplog.messages if "could not be saved" in line]) == 1
+    profiles.rmdir()
+    rank.train_batch(items_of(0, 1), a_loss)
+    assert profiles.is_file(), "everything is in the first save that works"
+
+
+def test_a_choice_that_is_none_is_said_before_anything_runs(meter: PeakMeter) -> None:
+    rank = a_rank(meter, decoder(CPU, recomputes=True))
+    with pytest.raises(RefusalChoiceError, match="on_refusal must be one of raise, skip, got 'ignore'"):
+        rank.train_batch(items_of(0, 1), a_loss, on_refusal="ignore")  # type: ignore[arg-type]
 
 
 def test_another_error_leaves_gradients_as_they_were(meter: PeakMeter) -> None:
