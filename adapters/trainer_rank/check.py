@@ -5,10 +5,11 @@ each request then runs on its own through the ordinary forward. Windows longer t
 runs: the same code reads them, and every packed forward asks it again at its true size. Where a device has a
 kernel of its own for longer waves, the tree is long enough to use it.
 
-What is compared, segment by segment: log-probabilities in root mean square, and the gradient of a random mix of them
-by the input embeddings, which passes through every layer. What two right runs may differ by is rounding, so the
-tolerance comes from the dtype. With u its unit of rounding and n residual additions (two a layer and the last norm),
-each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since roundings are independent.
+Neither run may draw a random number. What is compared, segment by segment: log-probabilities in root mean square, and
+the gradient of a random mix of them by the input embeddings, which passes through every layer. What two right runs may
+differ by is rounding, so the tolerance comes from the dtype. With u its unit of rounding and n residual additions (two a
+layer and the last norm), each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since
+roundings are independent.
 Sixteen-bit runs get twice that, and their gradients, which are rounded on the way back as well, four times that again.
 Thirty-two-bit runs get 64 times, and their gradients 16 times that again, which costs nothing: what is wrong is wrong
 by a percent or more. An fp64 model counts as fp32, because models compute rotary tables, norms and softmax in fp32
@@ -33,6 +34,7 @@ from adapters.trainer_rank.attention import BLOCK_ROWS, Reach
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.head import target_log_probs
 from adapters.trainer_rank.packed_model import PackedModel
+from adapters.trainer_rank.refusals import DRAWS_THAT_CHANGE_NOTHING
 from adapters.trainer_rank.rows import Ints, PackedRows, tree_rows, unshared_rows
 
 SEGMENT_ROWS = (9, 6, 5, 7, 4, 5, 3, 8)
@@ -103,7 +105,8 @@ def check_packed_execution(model: PackedModel, module: object) -> CheckReport:
         try:
             case = _Case(model, module, device)
             with case.short_reaches():
-                report = case.report(grads=is_trained)
+                with _no_number_drawn(module, device):
+                    report = case.report(grads=is_trained)
                 for what, difference in (("log-probabilities", report.log_probs), ("gradients", report.gradient)):
                     if difference is not None and difference.is_too_large:
                         raise UnsupportedModelError(
@@ -365,6 +368,23 @@ def _kept_rows(rows: PackedRows, own: Ints) -> Ints:
         if len(wanted) < KEPT_ROWS:
             wanted.add(row)
     return np.array(sorted(wanted), dtype=np.int64)
+
+
+@contextmanager
+def _no_number_drawn(module: object, device: torch.device) -> Iterator[None]:
+    """Raises where the forwards inside drew random numbers, whatever the setting is called that made them."""
+
+    def state() -> Tensor:
+        return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+    before = state()
+    yield
+    if torch.equal(state(), before):
+        return
+    (torch.set_rng_state if device.type == "cpu" else torch.cuda.set_rng_state)(before)
+    modules = module.modules() if isinstance(module, nn.Module) else ()
+    if DRAWS_THAT_CHANGE_NOTHING.isdisjoint(type(part).__name__ for part in modules):
+        raise UnsupportedModelError("its forward draws random numbers anew for every row it computes (dropout, noise)")
 
 
 @contextmanager
