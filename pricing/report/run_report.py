@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -27,7 +27,9 @@ from pricing.records.metrics import SUMMARY_VERSION, WaveSummary
 from pricing.records.record import DecisionRecord, Event
 from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import Answer, WhatIf, replay, what_if
-from pricing.records.spool import WAVES_SUFFIX, record_paths, wave_paths
+from pricing.records.spool import WAVES_SUFFIX, Gone, record_paths, wave_paths, what_went
+
+NOTHING_GONE: Final = Gone(evicted={}, dropped={})
 
 LOOSE_OVER: Final = Fraction(1)
 """Median over-estimate from which on prices are called loose: twice the observed peak."""
@@ -78,12 +80,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A run. `unreadable` says which files or lines were passed over and why."""
+    """A run. `unreadable` says which files or lines were passed over and why; `gone` what the folder no longer holds."""
 
     title: str
     series: tuple[Series, ...]
     records: tuple[Recorded, ...]
     unreadable: tuple[str, ...]
+    gone: Gone = NOTHING_GONE
 
     @property
     def waves(self) -> tuple[WaveSummary, ...]:
@@ -156,6 +159,7 @@ def read_run(folder: str | os.PathLike[str], title: str | None = None) -> RunRep
         series=tuple(_labelled(list(found.values()))),
         records=tuple(records),
         unreadable=tuple(unreadable),
+        gone=what_went(folder),
     )
 
 
@@ -363,6 +367,26 @@ def _not_replaying(report: RunReport) -> Iterator[Finding]:
         )
 
 
+def _gone(report: RunReport) -> Iterator[Finding]:
+    """What the spool no longer has, by kind, so that a count of refusals or waves is not taken for the whole run's."""
+    if report.gone.evicted:
+        yield Finding(
+            severity=Severity.NOTICE,
+            what=f"{_by_kind(report.gone.evicted)} went to make room: the page shows what was left",
+            advice="Give the spool more room (max_files, max_bytes), or each run a folder of its own.",
+        )
+    if report.gone.dropped:
+        yield Finding(
+            severity=Severity.NOTICE,
+            what=f"{_by_kind(report.gone.dropped)} could not be written",
+            advice="The log says why, once a kind: a full disk, a lock held elsewhere, a folder that is gone.",
+        )
+
+
+def _by_kind(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(counts.items())[:12])
+
+
 def _all_well(report: RunReport) -> Finding:
     if not report.waves:
         return Finding(
@@ -377,7 +401,7 @@ def _all_well(report: RunReport) -> Finding:
     )
 
 
-_RULES: Final = (_out_of_memory, _under_priced, _refused, _loose, _not_replaying)
+_RULES: Final = (_out_of_memory, _under_priced, _refused, _loose, _not_replaying, _gone)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

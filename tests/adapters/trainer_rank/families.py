@@ -422,7 +422,9 @@ def page(rows: list[Row]) -> str:
     ]
     refused = [f"| {row.family.name} | {reason(row.refusal)} |" for row in rows if row.refusal is not None]
     not_built = "; ".join(f"{model} ({why})" for model, why in NOT_BUILT.items())
-    return PAGE.format(version=transformers.__version__, not_built=not_built, accepted="\n".join(accepted), refused="\n".join(refused))
+    return PAGE.format(
+        version=transformers.__version__, not_built=not_built, accepted="\n".join(accepted), refused="\n".join(refused)
+    )
 
 
 def reason(refusal: str) -> str:

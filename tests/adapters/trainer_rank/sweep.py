@@ -279,12 +279,7 @@ def main() -> int:
     drawn(FAMILIES[0], 0)  # imports, before processes part
     seeds = range(options.first_seed, options.first_seed + options.draws)
     began = time.monotonic()
-    draws = [
-        draw
-        for family in FAMILIES
-        if options.only in family.name
-        for draw in draws_of(family, seeds)
-    ]
+    draws = [draw for family in FAMILIES if options.only in family.name for draw in draws_of(family, seeds)]
     found = figures(draws) | {"draws_a_family": options.draws, "first_seed": options.first_seed}
     text = json.dumps(found, indent=2)
     print(text)
