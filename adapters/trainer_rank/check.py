@@ -7,8 +7,8 @@ kernel of its own for longer waves, the tree is long enough to use it.
 
 Neither run may draw a random number. What is compared, segment by segment: log-probabilities in root mean square, and
 the gradient of a random mix of them by the input embeddings, which passes through every layer. What two right runs may
-differ by is rounding, so the tolerance comes from the dtype. With u its unit of rounding and n residual additions (two a
-layer and the last norm), each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since
+differ by is rounding, so the tolerance comes from the dtype. With u its unit of rounding and n residual additions (two
+a layer and the last norm), each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since
 roundings are independent.
 Sixteen-bit runs get twice that, and their gradients, which are rounded on the way back as well, four times that again.
 Thirty-two-bit runs get 64 times, and their gradients 16 times that again, which costs nothing: what is wrong is wrong

@@ -22,6 +22,8 @@ EXTRA_OF: Final = {
     "numpy": "fast",
     "rich": "cli",
     "jsonschema": "cli",
+    "jinja2": "cli",
+    "markupsafe": "cli",
     "matplotlib": "plot",
     "torch": "torch",
     "prometheus_client": "prometheus",
@@ -63,6 +65,12 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """The group's own help and version are said here: also they may meet a closed pipe or a full disk."""
+        return _told(lambda: super(Verbs, self).make_context(info_name, args, parent, **extra))
 
     def invoke(self, ctx: click.Context) -> object:
         return _told(lambda: super(Verbs, self).invoke(ctx))

@@ -108,7 +108,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """What a folder once was to hold and does not, by kind (an event of records, or wave lines), as its writers counted.
+    """What a folder was to hold and does not, by kind (an event of records, or wave lines), as its writers counted.
 
     evicted: went to make room, the oldest first. dropped: could not be written: disk full, lock held, folder gone.
     """

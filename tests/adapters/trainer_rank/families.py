@@ -399,8 +399,8 @@ is not listed is not refused for it: `bind_model` checks each model by itself. T
 Bloom, MPT and Falcon with `alibi` are refused. Their bias is linear in the key's position, which could be had exactly
 along a branch; but their attention writes out all scores, rows by rows, in code of its own. They take no positions
 (Bloom and MPT count columns) and never ask transformers for an attention function, so there is nothing to exchange
-while packed rows run. To run them would take a copy of their attention here, kept in step with theirs, and rows squared of
-memory if it were to stay their code, which no law here prices. `test_families.py` shows that they do not ask.
+while packed rows run. To run them would take a copy of their attention here, kept in step with theirs, or rows squared
+of memory if it were to stay their code, which no law here prices. `test_families.py` shows that they do not ask.
 
 ## Run packed
 
