@@ -71,7 +71,7 @@ class OrdinaryModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Discrepancy:
     """How far two runs lie apart: the worst segment's figure, what it may be, and the largest single difference."""
 
     worst: float
@@ -87,8 +87,8 @@ class Difference:
 class CheckReport:
     """What the check saw. `gradient` is None where nothing trains, or where no embedding module is known."""
 
-    log_probs: Difference
-    gradient: Difference | None
+    log_probs: Discrepancy
+    gradient: Discrepancy | None
 
 
 def check_packed_execution(model: PackedModel, module: object) -> CheckReport:
@@ -175,7 +175,7 @@ class _Case:
         )
         worst = max(float(apart[torch.from_numpy(segments == one)].square().mean().sqrt()) for one in set(segments))
         tolerance = share * spread + 8 * torch.finfo(torch.float32).eps * size
-        log_probs = Difference(worst, tolerance, float(apart.max()))
+        log_probs = Discrepancy(worst, tolerance, float(apart.max()))
         if packed_gradient is None or plain_gradient is None:
             return CheckReport(log_probs, None)
         return CheckReport(
@@ -321,7 +321,7 @@ class _Case:
         share = self._rounding_share()
         return share * (16 if share < 1e-3 else 4)
 
-    def _gradient_difference(self, packed_PH: Tensor, plain_PH: Tensor, tolerance: float) -> Difference:
+    def _gradient_difference(self, packed_PH: Tensor, plain_PH: Tensor, tolerance: float) -> Discrepancy:
         """Per segment, relative to its norm; one of hardly any gradient, to a tenth of the usual norm a row."""
         usual = float(plain_PH.norm()) / math.sqrt(len(plain_PH))
         worst = 0.0
@@ -332,7 +332,7 @@ class _Case:
             worst = apart if math.isnan(apart) else max(worst, apart)
             if math.isnan(worst):
                 break
-        return Difference(worst, tolerance, float((packed_PH - plain_PH).abs().max()))
+        return Discrepancy(worst, tolerance, float((packed_PH - plain_PH).abs().max()))
 
 
 class _Outputs:

@@ -12,13 +12,13 @@ import torch
 from adapters.torch_memory import Observation, PeakMeter, Role
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.floors import Floors
+from adapters.trainer_rank.group_rows import GroupRows, group_rows
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.identity import ModelIdentity
-from adapters.trainer_rank.layouts import GroupRows, group_rows
+from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
 from adapters.trainer_rank.rows import no_rows
-from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.wave import WaveOwner, WaveStats
 from pricing import Signature, Workload
 from pricing.planner.layout import Layout, layout_of
