@@ -38,8 +38,8 @@ def test_those_that_are_alike_are_imported_side_by_side_nowhere() -> None:
         imported: dict[str, set[str]] = defaultdict(set)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
-                for name in node.names:
-                    imported[name.name].add(node.module)
+                for alias in node.names:
+                    imported[alias.name].add(node.module)
         for name in homes:
             assert len(imported[name]) <= 1, (path, name)
 
