@@ -146,7 +146,7 @@ def a_random_tree(random: np.random.Generator, vocabulary: int) -> PackedRows:
 def drawn(family: Family, seed: int) -> Draw:
     """One random model, bound and compared."""
     random = np.random.default_rng([seed, len(family.name)])
-    known = {"family": family.name, "seed": seed}
+    known: dict[str, Any] = {"family": family.name, "seed": seed}
     try:
         model = family.build(**settings_at_random(family, random))
     except Exception as error:  # a configuration that the class itself refuses

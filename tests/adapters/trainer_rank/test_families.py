@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def test_alibi_models_ask_for_no_attention_function(name: str, monkeypatch: pyte
     asked: list[str] = []
     known = AttentionInterface.get_interface
 
-    def noted(interface: AttentionInterface, kind: str, default: object) -> object:
+    def noted(interface: AttentionInterface, kind: str, default: Any) -> Any:
         asked.append(kind)
         return known(interface, kind, default)
 
