@@ -23,7 +23,15 @@ from pricing.planner.budget import fits
 from pricing.planner.curve import Curve, WaveShape
 from pricing.planner.quorum import UNBOUNDED_WIDTH
 from pricing.planner.refusal import Asked, Refusal
-from pricing.planner.rules import Verdict, is_feasible, is_learned, is_trusted, is_young, may_probe, verdict_of
+from pricing.planner.rules import (
+    Verdict,
+    is_feasible,
+    is_learned,
+    is_open_to_a_probe,
+    is_trusted,
+    may_probe,
+    verdict_of,
+)
 from pricing.planner.setting import Setting
 from pricing.planner.split import Ladder, RungTried
 from pricing.planner.wave_plan import ProbeTest, WavePlan, WidthTried
@@ -73,6 +81,7 @@ class Judge:
         law: Law,
         safety: Safety,
         probed: Container[Signature],
+        survives: bool,
         measured_splits: Mapping[SplitKey, int],
     ) -> None:
         require_integer("available_bytes", available_bytes)
@@ -86,6 +95,7 @@ class Judge:
         self._law = law
         self._safety = safety
         self._probed = probed
+        self._survives = survives
         self._measured_splits = measured_splits
         self._curve = Curve(batch, start, setting.row_multiple)
         self._regimes: dict[int, _Known] = {}
@@ -115,7 +125,11 @@ class Judge:
             return self._plan(1, self._verdict(tried, rungs=(), probe=None), 0)
         over_budget = not fits(tried.required_bytes, self._available_bytes)
         rungs = tuple(self._ladder().climb()) if over_budget else ()
-        probe = ProbeTest(had_probe=self._regime(1).signature in self._probed, cold=self._wave(1, cold=True))
+        probe = ProbeTest(
+            had_probe=self._regime(1).signature in self._probed,
+            cold=self._wave(1, cold=True),
+            survives=self._survives,
+        )
         plan = replace(self._plan(1, self._verdict(tried, rungs, probe), 0), rungs=rungs, probe=probe)
         if plan.verdict is Verdict.SPLIT:
             return replace(plan, children=rungs[-1].children, subforwards=rungs[-1].subforwards)
@@ -145,7 +159,15 @@ class Judge:
 
     def _may_probe(self, probe: ProbeTest, tried: WidthTried) -> bool:
         over_budget = not fits(tried.required_bytes, self._available_bytes)
-        return is_young(self._regime(1).profile, learned=tried.learned, over_budget=over_budget) and may_probe(
+        forecast = replace(probe.cold, forecast_bytes=tried.wave.forecast_bytes)
+        return is_open_to_a_probe(
+            self._regime(1).profile,
+            learned=tried.learned,
+            over_budget=over_budget,
+            forecast_fits=tried.wave.forecast_bytes == 0
+            or fits(required_bytes(forecast, Profile(), self._law, self._safety), self._available_bytes),
+            survives=probe.survives,
+        ) and may_probe(
             had_probe=probe.had_probe,
             over_budget=over_budget,
             cold_required_bytes=required_bytes(probe.cold, Profile(), self._law, self._safety),

@@ -39,10 +39,12 @@ class WidthTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTest:
-    """What a probe is judged by: whether this signature had one, and the narrowest wave as if nothing were learned."""
+    """What a probe is judged by: whether this signature had one, the narrowest wave as if nothing were learned or
+    forecast, and whether the run survives that it runs out of memory."""
 
     had_probe: bool
     cold: Wave
+    survives: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -360,11 +360,12 @@ class RefusalFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
-    """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, and the wave as
-    it would be priced with nothing learned."""
+    """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, the wave as
+    it would be priced with nothing learned or forecast, and whether the run survives that it runs out of memory."""
 
     had_probe: bool
     cold: WaveFacts
+    survives: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ from pricing.planner.rules import (
     held_bytes,
     is_feasible,
     is_learned,
+    is_open_to_a_probe,
     is_trusted,
-    is_young,
     may_probe,
     verdict_of,
 )
@@ -214,16 +214,27 @@ def _verdict(record: DecisionRecord, pricer: _Pricer) -> Verdict:
 def _probes(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> bool:
     """A wave that ran whole has nothing on record about a probe: under a law by which it does not fit, it is none."""
     over_budget = not fits(step.required_bytes, step.available_bytes)
-    if not is_young(record.profile_of(step.wave), learned=step.learned, over_budget=over_budget):
+    probe = record.probe
+    forecast_fits = True
+    if step.wave.forecast_bytes and probe is not None:
+        forecast = replace(probe.cold, forecast_bytes=step.wave.forecast_bytes)
+        forecast_fits = fits(pricer.required_bytes(forecast), record.available_bytes)
+    if not is_open_to_a_probe(
+        record.profile_of(step.wave),
+        learned=step.learned,
+        over_budget=over_budget,
+        forecast_fits=forecast_fits,
+        survives=probe is not None and probe.survives,
+    ):
         return False
-    if record.probe is None:
+    if probe is None:
         if record.refusal is not None or record.verdict == Verdict.PROBE:
             raise IncompleteRecordError("probe")
         return False
     return may_probe(
-        had_probe=record.probe.had_probe,
+        had_probe=probe.had_probe,
         over_budget=over_budget,
-        cold_required_bytes=pricer.required_bytes(record.probe.cold),
+        cold_required_bytes=pricer.required_bytes(probe.cold),
         available_bytes=record.available_bytes,
     )
 
