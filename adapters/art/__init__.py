@@ -12,19 +12,26 @@
 
 from __future__ import annotations
 
-from adapters.art.binding import Binding, bind, unbind
-from adapters.art.events import Admission, Observation, Records
+from adapters.art.bound_rank import Binding, bind, unbind
+from adapters.art.events import AdmittedPlan, LearnedReading, Records
 from adapters.art.interface import SUPPORTED_VERSION, ArtBindingError, ArtInterfaceError
 from pricing.neighbours import warn_of_foreign_adapters
 
 warn_of_foreign_adapters()
 
+Admission = AdmittedPlan
+"""The name of 0.1.0. `adapters.torch_memory.Admission` is another thing: the verdict right before execution."""
+Observation = LearnedReading
+"""The name of 0.1.0. `adapters.torch_memory.Observation` is another thing: what an interval showed."""
+
 __all__ = [
     "SUPPORTED_VERSION",
     "Admission",
+    "AdmittedPlan",
     "ArtBindingError",
     "ArtInterfaceError",
     "Binding",
+    "LearnedReading",
     "Observation",
     "Records",
     "bind",

@@ -13,7 +13,7 @@ from pricing.kernel.wave import Wave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class AdmittedPlan:
     """One plan that was run, with the price that admitted it.
 
     `wave` is the wave that was priced, by `profile` as it was then; ART may admit on an upper bound (the plan
@@ -35,7 +35,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class LearnedReading:
     """One reading that was learned from, and the profile of its signature after it."""
 
     signature: Signature
@@ -43,5 +43,5 @@ class Observation:
     profile: Profile
 
 
-Records = Callable[[Admission | Observation], object]
+Records = Callable[[AdmittedPlan | LearnedReading], object]
 """Where a bound rank's admissions and observations go, in order, as they happen."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.art.events import Admission, Observation
+from adapters.art.events import AdmittedPlan, LearnedReading
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import Safety
 from pricing.kernel.reading import Reading, ReadingKind
@@ -24,8 +24,8 @@ class RecordedBy:
         self._ticket: DecisionRecord | None = None
         self._reading: Reading | None = None
 
-    def __call__(self, event: Admission | Observation) -> None:
-        if isinstance(event, Admission):
+    def __call__(self, event: AdmittedPlan | LearnedReading) -> None:
+        if isinstance(event, AdmittedPlan):
             self.close()
             self._ticket = self._recorder.priced(
                 event.wave,

@@ -14,7 +14,7 @@ from adapters.forecast.fake_run import Target
 from adapters.forecast.lines import COLD_TRANSIENT_BYTES, forecast_model
 from adapters.forecast.shapes import RequestKind
 from adapters.forecast.trace import Loss, TracedGroup, sum_of_outputs
-from adapters.trainer_rank.layouts import GroupRows
+from adapters.trainer_rank.group_rows import GroupRows
 from adapters.trainer_rank.request import Request
 from pricing.kernel.forecast import NO_FORECAST, Forecast, forecast_peak_bytes
 from pricing.kernel.requests import Workload

@@ -34,10 +34,13 @@ from adapters.torch_memory.errors import BudgetSampleError, MeterError, MeterMis
 from adapters.torch_memory.measurement import Observation
 from adapters.torch_memory.meter import Interval, PeakMeter, Role, meter_for
 from adapters.torch_memory.out_of_memory import is_out_of_memory
-from adapters.torch_memory.trust import Flaw, Refusal, environment_facts
+from adapters.torch_memory.trust import Flaw, Unlearnable, environment_facts
 from pricing.neighbours import warn_of_foreign_adapters
 
 warn_of_foreign_adapters()
+
+Refusal = Unlearnable
+"""The name of 0.1.0. `pricing.plan.Refusal` is another thing: why an item cannot run."""
 
 __all__ = [
     "AcceleratorCounter",
@@ -59,6 +62,7 @@ __all__ = [
     "Role",
     "SimulatedMemory",
     "StorageCounter",
+    "Unlearnable",
     "environment_facts",
     "is_out_of_memory",
     "meter_for",

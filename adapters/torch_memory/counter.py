@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from adapters.torch_memory.errors import OwnershipError
-from adapters.torch_memory.trust import Refusal, allocator_refusal
+from adapters.torch_memory.trust import Unlearnable, allocator_refusal
 
 
 class MemoryCounter(Protocol):
@@ -58,7 +58,7 @@ class MemoryCounter(Protocol):
     def reset(self, owner: object) -> None:
         """Start a new peak at the live bytes. Raises `OwnershipError` unless `owner` holds the device."""
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> Unlearnable | None:
         """Why nothing read now may be believed, or None. While it is not None the other methods must not be
         called."""
 
@@ -200,10 +200,10 @@ class AcceleratorCounter:
         PROCESS_CLAIMS.require(self._device, owner)
         torch.accelerator.memory.reset_peak_memory_stats(self._device)
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> Unlearnable | None:
         """The allocator's refusal, or `stream_capture` while the current stream is being captured."""
         if self._allocator_refusal is not None:
             return self._allocator_refusal
         if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return Refusal.STREAM_CAPTURE
+            return Unlearnable.STREAM_CAPTURE
         return None

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from adapters.torch_memory.counter import PROCESS_CLAIMS
 from adapters.torch_memory.errors import OwnershipError
-from adapters.torch_memory.trust import Refusal
+from adapters.torch_memory.trust import Unlearnable
 
 # These hand a storage over that no operation made: a literal, a NumPy array, a deep copy. It is new to us all
 # the same.
@@ -165,9 +165,9 @@ class StorageCounter(TorchDispatchMode):
         self._peak_bytes = self._live_bytes
         self._peak_storages = len(self._live)
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> Unlearnable | None:
         """`counter_not_watching` unless the calling thread is the one that is watched."""
-        return None if self._thread == threading.get_ident() else Refusal.COUNTER_NOT_WATCHING
+        return None if self._thread == threading.get_ident() else Unlearnable.COUNTER_NOT_WATCHING
 
     # Bookkeeping
     # ---------------------------------------------------------------------------------------------------

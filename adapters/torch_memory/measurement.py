@@ -15,7 +15,7 @@ import torch
 
 from adapters.torch_memory.backward import AccumulationWatch, BackwardWatch
 from adapters.torch_memory.gradients import GradientWatch
-from adapters.torch_memory.trust import Flaw, Refusal
+from adapters.torch_memory.trust import Flaw, Unlearnable
 from pricing import Reading, ReadingKind, Wave
 from pricing.kernel.reading import out_of_memory_footprint_bytes
 
@@ -35,7 +35,7 @@ class Observation:
 
     reading: Reading | None
     flaws: tuple[Flaw, ...]
-    refusal: Refusal | None
+    refusal: Unlearnable | None
     baseline_bytes: int
     peak_bytes: int
     retained_bytes: int | None
@@ -143,7 +143,7 @@ class Measurement:
     is_the_callers: bool = False
     left_over_bytes: int = 0
     flaws: dict[Flaw, None] = field(default_factory=dict)
-    refusal: Refusal | None = None
+    refusal: Unlearnable | None = None
     watch: BackwardWatch | AccumulationWatch | None = None
     sealed: Observation | None = None
 
@@ -237,7 +237,7 @@ class Measurement:
         compute_bytes = self.allocated.without(self._stayed_before())
         refusal = self.refusal
         if refusal is None and delta_bytes < 0:
-            refusal = Refusal.PEAK_BELOW_BASELINE
+            refusal = Unlearnable.PEAK_BELOW_BASELINE
         reading = None
         if refusal is None:
             reading = Reading.of(

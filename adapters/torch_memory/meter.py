@@ -30,7 +30,7 @@ from adapters.torch_memory.errors import MeterMisuseError
 from adapters.torch_memory.gradients import GradientAccount, local_tensor
 from adapters.torch_memory.measurement import Held, Made, Measurement, Observation, Stage
 from adapters.torch_memory.out_of_memory import requested_bytes
-from adapters.torch_memory.trust import Flaw, Refusal
+from adapters.torch_memory.trust import Flaw, Unlearnable
 from pricing import ReadingKind, Wave
 
 GRADIENT_LOOKS = 32
@@ -301,7 +301,7 @@ class PeakMeter:
     def _discard(self, interval: Interval) -> None:
         measured = interval._require(Stage.FORWARD, Stage.CALLER)
         with self._lock:
-            measured.refusal = Refusal.DISCARDED
+            measured.refusal = Unlearnable.DISCARDED
             self._retire(interval)
 
     # Inside the lock --------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class PeakMeter:
             measured.gradients.existing.clear()
         self._reset()
         if self.counter.allocated() != measured.baseline_bytes or self._seen_peaks[0] != measured.baseline_bytes:
-            measured.refusal = Refusal.RESET_CHANGED_LIVE_BYTES
+            measured.refusal = Unlearnable.RESET_CHANGED_LIVE_BYTES
 
     def _reset(self) -> None:
         self.counter.reset(self)

@@ -16,7 +16,7 @@ import torch
 
 from adapters.torch_memory.counter import Claims
 from adapters.torch_memory.cpu_counter import StorageCounter
-from adapters.torch_memory.trust import Refusal
+from adapters.torch_memory.trust import Unlearnable
 
 
 class ContractViolation(AssertionError):
@@ -33,7 +33,7 @@ class ContractCounter:
     def __init__(self, *, live_bytes: int = 0, loses_live_bytes: bool = False) -> None:
         self.live_bytes = live_bytes
         self.peak_bytes = live_bytes
-        self.refused: Refusal | None = None
+        self.refused: Unlearnable | None = None
         self._loses_live_bytes = loses_live_bytes
         self._claims = Claims()
         self._was_reset = False
@@ -132,7 +132,7 @@ class ContractCounter:
         self.peak_bytes = self.live_bytes
         self._was_reset = True
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> Unlearnable | None:
         """What the test set."""
         return self.refused
 

@@ -76,7 +76,7 @@ class Flaw(StrEnum):
     """Opened in one thread and ended in another."""
 
 
-class Refusal(StrEnum):
+class Unlearnable(StrEnum):
     """Why nothing at all may be learned from an interval."""
 
     PEAK_BELOW_BASELINE = "peak_below_baseline"
@@ -99,18 +99,18 @@ class Refusal(StrEnum):
     """The caller threw the interval away (an out-of-memory error after admission teaches nothing)."""
 
 
-def allocator_refusal(device: torch.device) -> Refusal | None:
+def allocator_refusal(device: torch.device) -> Unlearnable | None:
     """Why the allocator of `device` cannot be metered, or None. Constant for the life of the process."""
     if device.type != "cuda":
         return None
     backend = torch.cuda.get_allocator_backend()
     if backend == "cudaMallocAsync":
-        return Refusal.CUDA_MALLOC_ASYNC
+        return Unlearnable.CUDA_MALLOC_ASYNC
     if backend != "native":
-        return Refusal.PLUGGABLE_ALLOCATOR
+        return Unlearnable.PLUGGABLE_ALLOCATOR
     switches = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
     if any(os.environ.get(switch, "0") not in ("", "0") for switch in switches):
-        return Refusal.UNCACHED_ALLOCATOR
+        return Unlearnable.UNCACHED_ALLOCATOR
     return None
 
 

@@ -9,10 +9,10 @@ for wave in rank.forward_micro_batches(requests):
 from adapters.trainer_rank.attention import ancestry_mask, packed_attention
 from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model
 from adapters.trainer_rank.errors import RequestError, UnsupportedModelError
+from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.rank import TrainerRank
 from adapters.trainer_rank.request import Request, RequestOutputs, auxiliary_loss
 from adapters.trainer_rank.rows import PackedRows
-from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.batch_result import BatchResult, Waves
 from adapters.wave_loop.call import Skipped
 from adapters.wave_loop.errors import (

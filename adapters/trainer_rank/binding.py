@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
 from torch import nn
 
 from adapters.trainer_rank.check import check_packed_execution
@@ -60,11 +61,27 @@ def _bound(model: nn.Module | PackedModel) -> PackedModel:
         base_model = getattr(model, "get_base_model", None)  # peft's wrapper has one
         inner: Any = model if base_model is None else base_model()
         if isinstance(inner, transformers.PreTrainedModel):
-            return HuggingFaceDecoder(model, inner)
+            return _hugging_face(model, inner)
     raise UnsupportedModelError(
         f"{type(model).__name__} is neither a PackedModel (packed_hidden_states, head_logits, recompute_mode, "
         f"model_facts) nor a Hugging Face decoder{_inside(model)}"
     )
+
+
+def _hugging_face(model: nn.Module, inner: Any) -> HuggingFaceDecoder:
+    """Raises `UnsupportedModelError` for whatever goes wrong: a model that is put together in a way of its own."""
+    try:
+        decoder = HuggingFaceDecoder(model, inner)
+        decoder.model_facts()
+    except (UnsupportedModelError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        first_line = (str(error).splitlines() or [""])[0][:200]
+        raise UnsupportedModelError(
+            f"{type(inner).__name__} cannot run shared rows: it is not put together as a decoder and a head "
+            f"({type(error).__name__}: {first_line})"
+        ) from error
+    return decoder
 
 
 _SHARDED = (

@@ -5,10 +5,11 @@ each request then runs on its own through the ordinary forward. Windows longer t
 runs: the same code reads them, and every packed forward asks it again at its true size. Where a device has a
 kernel of its own for longer waves, the tree is long enough to use it.
 
-What is compared, segment by segment: log-probabilities in root mean square, and the gradient of a random mix of them
-by the input embeddings, which passes through every layer. What two right runs may differ by is rounding, so the
-tolerance comes from the dtype. With u its unit of rounding and n residual additions (two a layer and the last norm),
-each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since roundings are independent.
+Neither run may draw a random number. What is compared, segment by segment: log-probabilities in root mean square, and
+the gradient of a random mix of them by the input embeddings, which passes through every layer. What two right runs may
+differ by is rounding, so the tolerance comes from the dtype. With u its unit of rounding and n residual additions (two
+a layer and the last norm), each run carries an error of about u * sqrt(n) of the spread of the log-probabilities, since
+roundings are independent.
 Sixteen-bit runs get twice that, and their gradients, which are rounded on the way back as well, four times that again.
 Thirty-two-bit runs get 64 times, and their gradients 16 times that again, which costs nothing: what is wrong is wrong
 by a percent or more. An fp64 model counts as fp32, because models compute rotary tables, norms and softmax in fp32
@@ -33,6 +34,7 @@ from adapters.trainer_rank.attention import BLOCK_ROWS, Reach
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.head import target_log_probs
 from adapters.trainer_rank.packed_model import PackedModel
+from adapters.trainer_rank.refusals import DRAWS_THAT_CHANGE_NOTHING
 from adapters.trainer_rank.rows import Ints, PackedRows, tree_rows, unshared_rows
 
 SEGMENT_ROWS = (9, 6, 5, 7, 4, 5, 3, 8)
@@ -69,7 +71,7 @@ class OrdinaryModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Discrepancy:
     """How far two runs lie apart: the worst segment's figure, what it may be, and the largest single difference."""
 
     worst: float
@@ -85,8 +87,8 @@ class Difference:
 class CheckReport:
     """What the check saw. `gradient` is None where nothing trains, or where no embedding module is known."""
 
-    log_probs: Difference
-    gradient: Difference | None
+    log_probs: Discrepancy
+    gradient: Discrepancy | None
 
 
 def check_packed_execution(model: PackedModel, module: object) -> CheckReport:
@@ -103,7 +105,8 @@ def check_packed_execution(model: PackedModel, module: object) -> CheckReport:
         try:
             case = _Case(model, module, device)
             with case.short_reaches():
-                report = case.report(grads=is_trained)
+                with _no_number_drawn(module, device):
+                    report = case.report(grads=is_trained)
                 for what, difference in (("log-probabilities", report.log_probs), ("gradients", report.gradient)):
                     if difference is not None and difference.is_too_large:
                         raise UnsupportedModelError(
@@ -172,7 +175,7 @@ class _Case:
         )
         worst = max(float(apart[torch.from_numpy(segments == one)].square().mean().sqrt()) for one in set(segments))
         tolerance = share * spread + 8 * torch.finfo(torch.float32).eps * size
-        log_probs = Difference(worst, tolerance, float(apart.max()))
+        log_probs = Discrepancy(worst, tolerance, float(apart.max()))
         if packed_gradient is None or plain_gradient is None:
             return CheckReport(log_probs, None)
         return CheckReport(
@@ -318,7 +321,7 @@ class _Case:
         share = self._rounding_share()
         return share * (16 if share < 1e-3 else 4)
 
-    def _gradient_difference(self, packed_PH: Tensor, plain_PH: Tensor, tolerance: float) -> Difference:
+    def _gradient_difference(self, packed_PH: Tensor, plain_PH: Tensor, tolerance: float) -> Discrepancy:
         """Per segment, relative to its norm; one of hardly any gradient, to a tenth of the usual norm a row."""
         usual = float(plain_PH.norm()) / math.sqrt(len(plain_PH))
         worst = 0.0
@@ -329,7 +332,7 @@ class _Case:
             worst = apart if math.isnan(apart) else max(worst, apart)
             if math.isnan(worst):
                 break
-        return Difference(worst, tolerance, float((packed_PH - plain_PH).abs().max()))
+        return Discrepancy(worst, tolerance, float((packed_PH - plain_PH).abs().max()))
 
 
 class _Outputs:
@@ -365,6 +368,23 @@ def _kept_rows(rows: PackedRows, own: Ints) -> Ints:
         if len(wanted) < KEPT_ROWS:
             wanted.add(row)
     return np.array(sorted(wanted), dtype=np.int64)
+
+
+@contextmanager
+def _no_number_drawn(module: object, device: torch.device) -> Iterator[None]:
+    """Raises where the forwards inside drew random numbers, whatever the setting is called that made them."""
+
+    def state() -> Tensor:
+        return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+    before = state()
+    yield
+    if torch.equal(state(), before):
+        return
+    (torch.set_rng_state if device.type == "cpu" else torch.cuda.set_rng_state)(before)
+    modules = module.modules() if isinstance(module, nn.Module) else ()
+    if DRAWS_THAT_CHANGE_NOTHING.isdisjoint(type(part).__name__ for part in modules):
+        raise UnsupportedModelError("its forward draws random numbers anew for every row it computes (dropout, noise)")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class Floors:
     """The static floors of one model. Neither falls as a wave grows.
 
     has_head: whether every row of every request is projected, all in one pass: one temperature, no label left out.
+    has_entropy: whether every request asks for entropies as well; counts only where `has_head` does.
     kept_layers: how many layers certainly keep their input on the device until backward (None: all of them).
     extra_floor_bytes: a further lower bound that the model itself brings, asked with a wave's packed rows: a mixture of
     experts with padded dispatch may name what its worst routing needs.
@@ -34,6 +35,7 @@ class Floors:
 
     facts: ModelFacts
     has_head: bool
+    has_entropy: bool = False
     cold_transient_bytes: int = COLD_TRANSIENT_BYTES
     kept_layers: int | None = None
     extra_floor_bytes: Callable[[int], int] | None = None
@@ -64,8 +66,14 @@ class Floors:
         return tuple(part for part in parts if part[1])
 
     def _head_workspace_bytes(self, shape: WaveShape) -> int:
-        """One chunk's logits, and in backward the fp32 buffer that their gradient is made in."""
+        """One chunk's logits, and in backward the fp32 buffer that their gradient is made in.
+
+        Entropies take two fp32 buffers beside the logits, forward and backward alike: the probabilities and what is
+        summed of them. On an H200 512 rows of 151,936 bf16 logits held 10 bytes a logit at the peak, 12 with entropies
+        (`spec/evidence/h200-head`): lower bounds of 6 and 10.
+        """
         if not self.has_head:
             return 0
-        bytes_per_logit = self.facts.dtype_bytes + (FP32_BYTES if shape.grad_segments else 0)
+        buffers = 2 if self.has_entropy else bool(shape.grad_segments)
+        bytes_per_logit = self.facts.dtype_bytes + FP32_BYTES * buffers
         return min(shape.shared_rows, HEAD_CHUNK_ROWS) * self.facts.vocabulary * bytes_per_logit

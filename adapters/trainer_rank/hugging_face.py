@@ -418,10 +418,12 @@ def _place_of(model: nn.Module, decoder: nn.Module) -> tuple[nn.Module, str]:
 
 
 def _decoder_layers(decoder: nn.Module, config: Any) -> list[nn.Module]:
+    count = getattr(config, "num_hidden_layers", None)
     for module in decoder.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers:
+        if isinstance(module, nn.ModuleList) and len(module) == count:
             return list(module)
-    raise UnsupportedModelError(f"{type(decoder).__name__} has no list of its {config.num_hidden_layers} layers")
+    listed = "does not say how many layers it has" if count is None else f"has no list of its {count} layers"
+    raise UnsupportedModelError(f"{type(decoder).__name__} {listed}")
 
 
 def _configs_of(model: nn.Module) -> list[Any]:

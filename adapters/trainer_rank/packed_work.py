@@ -12,13 +12,13 @@ import torch
 from adapters.torch_memory import Observation, PeakMeter, Role
 from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.floors import Floors
+from adapters.trainer_rank.group_rows import GroupRows, group_rows
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.identity import ModelIdentity
-from adapters.trainer_rank.layouts import GroupRows, group_rows
+from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
 from adapters.trainer_rank.rows import no_rows
-from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.wave import WaveOwner, WaveStats
 from pricing import Signature, Workload
 from pricing.planner.layout import Layout, layout_of
@@ -96,6 +96,11 @@ class PackedWork:
             and len({(request.temperature, request.grads, request.top_k) for request in active}) == 1
         )
 
+    @cached_property
+    def every_row_has_an_entropy(self) -> bool:
+        """Whether all requests ask for entropies, so that a wave of any of them makes their buffers."""
+        return all(request.entropy for at, request in enumerate(self.requests) if self.batch.is_active(at))
+
     def setting(self) -> Setting:
         """Made for each wave: the recompute mode is what the live model says now."""
         facts, identity = self._model.model_facts(), self._identity
@@ -104,6 +109,7 @@ class PackedWork:
         floors = Floors(
             facts=facts,
             has_head=self._bounds_floors and self.every_row_is_projected,
+            has_entropy=self.every_row_has_an_entropy,
             cold_transient_bytes=self._cold_transient_bytes,
             kept_layers=identity.layers_with_a_graph(facts.layers) if stay else 0,
             extra_floor_bytes=getattr(self._model, "wave_floor_bytes", None),

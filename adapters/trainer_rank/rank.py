@@ -20,9 +20,9 @@ from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
 from adapters.trainer_rank.identity import ModelIdentity
+from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_work import Item, PackedWork
 from adapters.trainer_rank.request import RequestOutputs
-from adapters.trainer_rank.wave import MicroBatch
 from adapters.wave_loop.batch_result import BatchResult, Waves
 from adapters.wave_loop.call import OnRefusal
 from adapters.wave_loop.loop import WaveLoop

@@ -20,6 +20,10 @@ _RECURRENT = ("linear", "mamba", "recurrent", "conv", "ssm", "delta", "lstm")
 
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
+DRAWS_THAT_CHANGE_NOTHING = frozenset(("PhimoeTopKRouter",))
+"""Modules that draw numbers even where their noise is set to 0, and every draw then comes to the same: sparsemixer
+chooses among the experts within its jitter of the best, and at 0 that is the best alone."""
+
 _NOISE = ("dropout", "pdrop", "layerdrop", "jitter", "drop_path")
 _NOT_OF_THE_DECODER = ("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "sequence_classifier")
 
@@ -48,6 +52,9 @@ def _reasons(outer: nn.Module, model: Any, config: Any) -> Iterator[str]:
         yield "its layers pass a state from row to row, which a mask cannot branch"
     if not getattr(config, "is_causal", True):
         yield "its rows see later rows (is_causal = False)"
+    for module in model.modules():
+        if hasattr(module, "create_position_ids_from_input_ids"):
+            yield f"{type(module).__name__} counts positions over the tokens that are no padding, not from 0"
     for kind in _rope_kinds(model, config):
         yield f"its rotary positions are {kind}: a row's numbers depend on the longest request beside it"
     yield from _noises(model, config)

@@ -216,7 +216,8 @@ def _copied(values: Any) -> Any:
     if values is None:
         return None
     try:
-        array = np.array(values.detach().cpu() if isinstance(values, Tensor) else values)
+        # A tensor by `.numpy()`: its `__array__` takes no copy keyword, and numpy warns of that.
+        array = np.array(values.detach().cpu().numpy() if isinstance(values, Tensor) else values)
     except (TypeError, ValueError, RuntimeError):
         return values
     if array.size == 0 and not isinstance(values, (Tensor, np.ndarray)):

@@ -16,7 +16,7 @@ import torch
 
 from adapters.trainer_rank import Request, TrainerRank
 from adapters.trainer_rank.execution import packed_forward
-from adapters.trainer_rank.layouts import group_rows
+from adapters.trainer_rank.group_rows import group_rows
 from adapters.trainer_rank.request import output_bytes
 from benchmarks.h200.families import FAMILIES, build
 from benchmarks.h200.waves import Lines, common_arguments, policy_gradient, prepared

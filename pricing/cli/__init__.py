@@ -1,5 +1,8 @@
 """The command `pricing`: one module a verb, imported when the verb is asked for.
 
+Belongs here: verbs, their options and what they print; no arithmetic and no reading of formats of its own. May import:
+everything below, which is evidence, formats, kernel, planner, records, report and text; click and rich in the verbs.
+
 This module knows the verbs by name and imports none of them, nor click: `import pricing.cli` costs nothing, and a
 missing extra is said in words.
 """

@@ -8,7 +8,7 @@ costs O(new segments), and a whole curve O(requests + segments).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -52,16 +52,24 @@ class WaveShape:
 class Regime:
     """A stretch of widths over which signature and eligibility stay fixed, from `first_width` to the next regime.
 
-    Shares may come back to what they were: the same signature is then several regimes.
+    Shares may come back to what they were: the same signature is then several regimes. first_mixes: the request mixes
+    of the wave, and those that later widths add, in the order in which they come; the first `mix_count` are this
+    regime's. One list serves all regimes: a batch of thousands of mixes has as many regimes.
     """
 
     first_width: int
     group_count: int
     grad_modes: tuple[bool, ...]
     adapter_shapes: tuple[str, ...]
-    mixes: tuple[str, ...]
+    first_mixes: Sequence[str]
+    mix_count: int
     has_short_request: bool
     kinds: KindRows = ONE_KIND
+
+    @property
+    def mixes(self) -> tuple[str, ...]:
+        """The distinct request mixes, sorted."""
+        return tuple(sorted(self.first_mixes[: self.mix_count]))
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -89,7 +97,8 @@ class Gathering:
         self.grad_segments = 0
         self.segments = 0
         self.output_bytes = 0
-        self.mixes: list[str] = []
+        self.first_mixes: list[str] = []
+        self._mixes: set[str] = set()
         self.grad_modes: list[bool] = []
         self.adapter_shapes: list[str] = []
         self.shortest_single_target_rows: int | None = None
@@ -113,7 +122,9 @@ class Gathering:
         kind = self._asked.get(asked)
         if kind is None:
             kind = self._asked[asked] = batch.kind_of(*asked)
-            _insert_once(self.mixes, asked[1])
+            if asked[1] not in self._mixes:
+                self._mixes.add(asked[1])
+                self.first_mixes.append(asked[1])
         if length:
             self._logical_kinds[kind] = self._logical_kinds.get(kind, 0) + length
         single = batch.single_target_rows[request]
@@ -342,7 +353,7 @@ class Curve:
         """Groups and mixes only accumulate and the short flag only rises, so counting them tells a change. Shares go
         up and down; they are looked at only where nothing else tells."""
         gathering, kinds = self._gathering, self._kinds[width - 1]
-        seen = (gathering.group_count, len(gathering.mixes), gathering.has_short_request)
+        seen = (gathering.group_count, len(gathering.first_mixes), gathering.has_short_request)
         if seen == self._seen and (kinds is ONE_KIND or shares_of(kinds) == self._shares_seen()):
             return
         self._seen = seen
@@ -353,7 +364,8 @@ class Curve:
                 group_count=gathering.group_count,
                 grad_modes=tuple(gathering.grad_modes),
                 adapter_shapes=tuple(gathering.adapter_shapes),
-                mixes=tuple(gathering.mixes),
+                first_mixes=gathering.first_mixes,
+                mix_count=len(gathering.first_mixes),
                 has_short_request=gathering.has_short_request,
                 kinds=kinds,
             )

@@ -3,6 +3,7 @@
     <writer>-<number>-<event>.json    one decision record, whole or absent
     <writer>.waves.jsonl              one line a wave, newest last; the line a crash cut off is passed over by readers
     .spool.lock                       held while something is written or removed; holds the latest number
+    .spool.gone                       how much of each kind went to make room, or could not be written
     .<name>.tmp                       being written; whoever holds the lock next knows that its writer died
 
 Files of any number of processes live in one folder. All of them count under the two bounds. Age is the number that a
@@ -13,7 +14,8 @@ and wave lines only where all of them together take more than half of a bound: n
 All writing happens under one advisory lock, which the system releases when a process dies, so a temporary file found
 by the holder of the lock is a dead writer's and is removed. A write that finds the lock taken for longer than
 `LOCK_WAIT_SECONDS`, the disk full or the folder gone is dropped, counted, and said in the log once a kind. Behind a
-lock that is held for long, later writes do not wait again before a growing pause is over.
+lock that is held for long, later writes do not wait again before a growing pause is over. What went and what was
+dropped is counted by kind in the folder too, with the next write that succeeds, so that a report can say it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -70,6 +72,9 @@ _KEPT_SUFFIXES: Final = (f"-{Event.REFUSED}{RECORD_SUFFIX}", f"-{Event.OUT_OF_ME
 WAVE_LINES: Final = "wave lines"
 RECORDS: Final = "records"
 _LOCK_NAME: Final = ".spool.lock"
+_GONE_NAME: Final = ".spool.gone"
+MAX_GONE_BYTES: Final = 1 << 14
+"""Longest file of counts read; ours hold a dozen kinds."""
 _TEMPORARY_SUFFIX: Final = ".tmp"
 
 _log = logging.getLogger(__name__)
@@ -99,6 +104,20 @@ class _Entry:
         """Sorts by age: kept records last, by number, and by the clock only what has no number of ours."""
         kept = self.path.name.endswith(_KEPT_SUFFIXES)
         return kept, sequence_of(self.path), self.modified_ns, self.path.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """What a folder was to hold and does not, by kind (an event of records, or wave lines), as its writers counted.
+
+    evicted: went to make room, the oldest first. dropped: could not be written: disk full, lock held, folder gone.
+    """
+
+    evicted: Mapping[str, int]
+    dropped: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.evicted or self.dropped)
 
 
 class Spool:
@@ -138,6 +157,7 @@ class Spool:
         self.evicted_by_kind: Counter[str] = Counter()
         self.dropped_by_kind: Counter[str] = Counter()
         self.last_failure: str | None = None
+        self._told: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._pause_seconds = 0.0
         self._paused_until = 0.0
         self._process = os.getpid()
@@ -152,6 +172,7 @@ class Spool:
                 target = self.folder / f"{self.writer}-{number:08d}-{record.event}{RECORD_SUFFIX}"
                 self._make_room(1, len(content))
                 self._write_whole(target, content)
+                self._tell_what_went()
         except Exception as error:  # training goes on without this record, whatever went wrong
             self._drop(error, RECORDS)
             return None
@@ -173,10 +194,34 @@ class Spool:
                     content = canonical_json(numbered).encode() + b"\n"
                 self._make_room(0 if path.exists() else 1, len(content), spared=path)
                 _append_whole(path, content)
+                self._tell_what_went()
         except Exception as error:  # as above
             self._drop(error, WAVE_LINES)
             return False
         return True
+
+    def _tell_what_went(self) -> None:
+        """Add what this process has evicted and dropped since it last said so to the folder's counts.
+
+        Under the lock, after the write that was asked for: counts that cannot be kept cost no record.
+        """
+        now = Counter(self.evicted_by_kind), Counter(self.dropped_by_kind)
+        if now == self._told:
+            return
+        path = self.folder / _GONE_NAME
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            return  # not ours to replace
+        with contextlib.suppress(OSError):
+            before = what_went(self.folder)
+            evicted, dropped = (
+                {kind: known.get(kind, 0) + mine[kind] - told[kind] for kind in {*known, *mine}}
+                for known, mine, told in zip((before.evicted, before.dropped), now, self._told, strict=True)
+            )
+            text = canonical_json({"evicted": evicted, "dropped": dropped})
+            temporary = self.folder / f"{_GONE_NAME}{_TEMPORARY_SUFFIX}"
+            temporary.write_text(text + "\n")
+            os.replace(temporary, path)
+            self._told = now
 
     def _drop(self, error: Exception, kind_of_write: str) -> None:
         self.dropped += 1
@@ -341,6 +386,20 @@ def _lines_of(path: Path) -> int:
             return sum(1 for _ in stream)
     except OSError:
         return 0
+
+
+def what_went(folder: str | os.PathLike[str]) -> Gone:
+    """The folder's own counts; nothing where it has none, or none that can be read."""
+    counts: dict[str, dict[str, int]] = {"evicted": {}, "dropped": {}}
+    with contextlib.suppress(OSError, PricingError):
+        with open_regular(Path(folder) / _GONE_NAME) as stream:
+            found = parse_json(stream.read(MAX_GONE_BYTES), _GONE_NAME)
+        for name, kept in counts.items():
+            given = found.get(name) if isinstance(found, dict) else None
+            for kind, count in given.items() if isinstance(given, dict) else ():
+                if type(count) is int and 0 < count < MAX_SEQUENCE:
+                    kept[kind] = count
+    return Gone(evicted=counts["evicted"], dropped=counts["dropped"])
 
 
 def sequence_of(path: Path) -> int:

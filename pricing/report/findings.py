@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -322,6 +322,26 @@ def _not_replaying(report: RunReport) -> Iterator[Finding]:
         )
 
 
+def _gone(report: RunReport) -> Iterator[Finding]:
+    """What the spool no longer has, by kind, so that a count of refusals or waves is not taken for the whole run's."""
+    if report.gone.evicted:
+        yield Finding(
+            severity=Severity.NOTICE,
+            what=f"{_by_kind(report.gone.evicted)} went to make room: the page shows what was left",
+            advice="Give the spool more room (max_files, max_bytes), or each run a folder of its own.",
+        )
+    if report.gone.dropped:
+        yield Finding(
+            severity=Severity.NOTICE,
+            what=f"{_by_kind(report.gone.dropped)} could not be written",
+            advice="The log says why, once a kind: a full disk, a lock held elsewhere, a folder that is gone.",
+        )
+
+
+def _by_kind(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(counts.items())[:12])
+
+
 def _all_well(report: RunReport) -> Finding:
     if not report.waves:
         return Finding(
@@ -336,4 +356,4 @@ def _all_well(report: RunReport) -> Finding:
     )
 
 
-_RULES: Final = (_out_of_memory, _under_priced, _refused, _shrinking, _loose, _not_replaying)
+_RULES: Final = (_out_of_memory, _under_priced, _refused, _shrinking, _loose, _not_replaying, _gone)

@@ -24,7 +24,9 @@ from pricing.records.metrics import SUMMARY_VERSION, WaveSummary
 from pricing.records.record import DecisionRecord, Event
 from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import WhatIf, replay, what_if
-from pricing.records.spool import WAVES_SUFFIX, record_paths, wave_paths
+from pricing.records.spool import WAVES_SUFFIX, Gone, record_paths, wave_paths, what_went
+
+NOTHING_GONE: Final = Gone(evicted={}, dropped={})
 
 MAX_LINE_BYTES: Final = 1 << 16
 """Longest wave line read; ours are about 400 B."""
@@ -88,13 +90,17 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A run. unreadable: which files or lines were passed over and why. left_out: older waves beyond `MAX_WAVES`."""
+    """A run. unreadable: which files or lines were passed over and why. left_out: older waves beyond `MAX_WAVES`.
+
+    gone: what the folder was to hold and does not, as its writers counted.
+    """
 
     title: str
     series: tuple[Series, ...]
     records: tuple[Recorded, ...]
     unreadable: tuple[str, ...]
     left_out: int = 0
+    gone: Gone = NOTHING_GONE
 
     @property
     def waves(self) -> tuple[WaveSummary, ...]:
@@ -205,6 +211,7 @@ def read_run(
         records=tuple(records),
         unreadable=tuple(unreadable),
         left_out=seen - kept,
+        gone=what_went(folder),
     )
 
 

@@ -1,6 +1,7 @@
 """Hypothesis strategies over waves, readings and reachable profiles, for this project's tests and for yours.
 
-Needs the `testing` extra. Nothing else in `pricing` imports this package.
+Belongs here: strategies of valid values, for tests of laws, planners and adapters; no test and no expected figure. May
+import: kernel; Hypothesis (the `testing` extra). Nothing else in `pricing` imports this package.
 """
 
 from pricing.testing.strategies import (

@@ -15,7 +15,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, Final
 
-from adapters.art.binding import Binding, bind, unbind
+from adapters.art.bound_rank import Binding, bind, unbind
 from adapters.art.interface import require_interface
 from pricing.evidence.trace import TraceWave
 from pricing.kernel.price import Price, allocated_price

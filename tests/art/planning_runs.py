@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.art.binding import bind
+from adapters.art.bound_rank import bind
 from pricing.kernel.quantities import GIB, MIB
 from tests.art.original import DEFAULT_GEOMETRY, Geometry, load_trainer_rank, planning_rank
 

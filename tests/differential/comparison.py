@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -10,6 +11,8 @@ from fractions import Fraction
 class Comparison:
     """Answers compared so far: how many, which differ, how many could not be compared.
 
+    `decided` counts, by reason, answers that are told apart by a definition in the laws and on which nothing hangs.
+
     `place` names the case at hand (file and line); every difference is remembered with it.
     """
 
@@ -17,6 +20,7 @@ class Comparison:
     compared: int = 0
     skipped: int = 0
     differences: list[str] = field(default_factory=list)
+    decided: Counter[str] = field(default_factory=Counter)
 
     def equal(self, what: str, ours: object, theirs: object) -> None:
         """One answer that must be the same."""
@@ -37,5 +41,12 @@ class Comparison:
         """One answer that this build cannot compare."""
         self.skipped += 1
 
+    def decide(self, reason: str) -> None:
+        """One answer that is not this build's, and which of the two is right by definition."""
+        self.compared += 1
+        self.decided[reason] += 1
+
     def summary(self) -> str:
-        return f"{self.compared} compared, {len(self.differences)} differ, {self.skipped} skipped"
+        text = f"{self.compared} compared, {len(self.differences)} differ, {self.skipped} skipped"
+        decided = (f"; {count} decided: {reason}" for reason, count in sorted(self.decided.items()))
+        return text + "".join(decided)

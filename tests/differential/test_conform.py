@@ -55,6 +55,23 @@ def test_one_wrong_answer_is_a_difference(change: str, tmp_path: Path, capsys: p
     assert ", 1 differ, 0 skipped" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("theirs", [True, False])
+def test_an_empty_wave_after_readings_without_rows_is_decided_by_the_definition(
+    theirs: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R is unknown, so the wave is outside the window of retained bytes; an answer that says otherwise is counted."""
+    case = first_case("differential.jsonl")
+    case["observations"] = [case["observations"][0] | {"packed": 0, "logical": 0} for _ in range(3)]
+    case["profile"], case["profiles"] = None, [None] * 3
+    query = case["queries"][0] | {"packed": 0, "logical": 0, "segments": 0, "trusted": theirs}
+    query["required"] = query["retained"] = query["output_bytes"]
+    case["queries"] = [query]
+
+    assert run(tmp_path, json.dumps(case)) == 0
+    said = capsys.readouterr().out
+    assert ("1 decided: an empty wave is trusted" in said) == theirs
+
+
 def test_a_price_too_high_is_a_difference(tmp_path: Path) -> None:
     case = first_case("differential.jsonl")
     case["queries"][0]["required"] -= 40_000

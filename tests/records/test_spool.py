@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from pricing import PricingError
+from pricing.records import spool as spool_module
 from pricing.records.metrics import WaveSummary
 from pricing.records.record import DecisionRecord, Event, StructureFacts
 from pricing.records.record_file import parse_record, read_record, record_text
@@ -32,7 +33,9 @@ from pricing.records.spool import (
     record_paths,
     sequence_of,
     wave_paths,
+    what_went,
 )
+from pricing.report.findings import findings_of
 from pricing.report.run_report import read_run
 from tests.making import a_reading, a_wave, learned
 from tests.records import spool_writer
@@ -287,6 +290,54 @@ def test_trouble_is_counted_and_said_and_never_raised(
         assert spool.write(record) is None
     assert spool.dropped == 3 and spool.last_failure
     assert len([entry for entry in caplog.records if entry.name == "pricing.records.spool"]) == 1, "said once a kind"
+
+
+def test_what_went_is_counted_by_kind_in_the_folder_and_said_in_the_report(
+    tmp_path: Path, record: DecisionRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = Spool(tmp_path, max_files=4), Spool(tmp_path, max_files=4)
+    for number in range(6):
+        one.write(replace(record, index=number, event=Event.OBSERVED))
+    with monkeypatch.context() as patch:
+        patch.setattr(spool_module, "_take", refuse_the_lock)
+        assert other.write(record) is None and not other.append_wave({"a": 1})
+    for number in range(3):
+        other.write(replace(record, index=number, event=Event.REFUSED))
+    one.write(replace(record, event=Event.REFUSED))
+    # Ten records were written and four are left: the five observed ones that were older, and the first of the refusals
+    # once nothing else was left to go.
+    gone = what_went(tmp_path)
+    together = one.evicted_by_kind + other.evicted_by_kind
+    assert gone.evicted == together == {"observed": 6}
+    assert gone.dropped == other.dropped_by_kind == {"records": 1, "wave lines": 1}
+    said = [finding.what for finding in findings_of(read_run(tmp_path))]
+    assert "6 observed went to make room: the page shows what was left" in said
+    assert "1 records, 1 wave lines could not be written" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "[" * 600, "[1]", "null", '{"evicted": 3}', '{"evicted": {"x": 1.5}}', "\xff"]
+)
+def test_counts_that_cannot_be_read_are_none_and_are_begun_anew(
+    text: str, tmp_path: Path, record: DecisionRecord
+) -> None:
+    (tmp_path / ".spool.gone").write_bytes(text.encode("latin-1"))
+    assert not what_went(tmp_path)
+    spool = Spool(tmp_path, max_files=2)
+    for _ in range(5):
+        assert spool.write(replace(record, event=Event.OBSERVED)) is not None
+    assert what_went(tmp_path).evicted == {"observed": 3}
+
+
+def test_counts_that_are_a_device_stop_nothing(tmp_path: Path, record: DecisionRecord) -> None:
+    os.mkfifo(tmp_path / ".spool.gone")
+    spool = Spool(tmp_path, max_files=2)
+    assert all(spool.write(record) is not None for _ in range(5))
+    assert not read_run(tmp_path).unreadable
+
+
+def refuse_the_lock(*_: object) -> None:
+    raise TimeoutError("the spool is locked by another process")
 
 
 def test_what_cannot_be_written_is_dropped(tmp_path: Path, record: DecisionRecord) -> None:

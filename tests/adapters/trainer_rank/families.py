@@ -140,6 +140,32 @@ def _same(*models: str, **settings: Any) -> list[Family]:
     return [Family(model=f"{model}ForCausalLM", config=f"{model}Config", settings=dict(settings)) for model in models]
 
 
+def _text(model: str, config: str, **settings: Any) -> list[Family]:
+    """The text part of a model of several kinds of input."""
+    config = config if config.endswith("Text") else f"{config}Text"
+    return [Family(model=f"{model}ForCausalLM", config=f"{config}Config", settings=dict(settings))]
+
+
+def _as_decoders(*models: str, **settings: Any) -> list[Family]:
+    """Encoders told to look back only."""
+    return [
+        Family(model=f"{model}ForCausalLM", config=f"{model}Config", note="is_decoder",
+               settings={"is_decoder": True, **settings})
+        for model in models
+    ]  # fmt: skip
+
+
+def _with_images(model: str, **text: Any) -> list[Family]:
+    return [Family(model=f"{model}ForConditionalGeneration", config=f"{model}Config",
+                   settings={"text_config": TEXT | text, "vision_config": VISION})]  # fmt: skip
+
+
+HIDDEN = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": LAYERS, "num_attention_heads": 4}
+VISION = HIDDEN | {"num_hidden_layers": 1, "image_size": 16, "patch_size": 8}
+TEXT = HIDDEN | {"vocab_size": VOCABULARY, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64,
+                 "pad_token_id": 0}  # fmt: skip
+PER_LAYER = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8}
+GEMMA3N = PER_LAYER | {"num_kv_shared_layers": 0}
 MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
 
 FAMILIES: list[Family] = [
@@ -190,11 +216,94 @@ FAMILIES: list[Family] = [
     *_same("Doge", "Mamba", "Qwen3Next", "RecurrentGemma", "Rwkv", "Bloom", "XGLM", "Bart", "GPTNeoXJapanese"),
     *_same("Lfm2", layer_types=["conv", "full_attention"]),
     Family(model="FalconForCausalLM", config="FalconConfig"),
+    Family(model="FalconForCausalLM", config="FalconConfig", note="alibi", settings={"alibi": True}),
     Family(model="MptForCausalLM", config="MptConfig"),
     Family(model="OpenAIGPTLMHeadModel", config="OpenAIGPTConfig"),
     Family(model="T5ForConditionalGeneration", config="T5Config"),
+    # Every other class that transformers lists for causal language modelling, and what it is with attention alone.
+    *_same("Afmoe", "AXK1", "AXK2", "BailingHybrid", "Beam", "BigBird", "BigBirdPegasus", "BitNet", "Blenderbot"),
+    *_same("BlenderbotSmall", "Cohere2Moe", "CpmAnt", "Cwm", "DeepseekV32", "DeepseekV4", "DiffLlama", "Dory"),
+    *_same("ExaoneMoe", "FalconMamba", "Flint", "Glm4MoeLite", "GlmMoeDsa", "GraniteSWA", "GraniteMoeSWA", "HrmText"),
+    *_same("HYV3", "HYV4", "Jais2", "Jamba", "KimiLinear", "Kolibri1", "Laguna", "LaraMini", "Lfm3", "Marian", "MBart"),
+    *_same("Mellum", "MiMoV2Flash", "MiniMax", "MiniMaxM2", "Ministral3", "ModernBertDecoder", "Moshi", "Mvp"),
+    *_same("NemotronH", "OlmoHybrid", "Pegasus", "PLBart", "ProphetNet", "RoFormer", "SolarOpen", "TrOCR", "Whisper"),
+    *_same("xLSTM", "Youtu"),
+    *_text("Apertus1p5Text", "Apertus1p5Text"),
+    *_text("AriaText", "AriaText"),
+    *_text("CohereCompass", "CohereCompass", layer_types=["sliding_attention", "full_attention"],
+           rope_parameters={kind: {"rope_type": "default", "rope_theta": 1e4}
+                            for kind in ("sliding_attention", "full_attention")}),
+    *_text("Dots3Note", "Dots3Note", num_key_value_heads=4),
+    *_text("Emu3", "Emu3"),
+    *_text("Gemma3n", "Gemma3n", **GEMMA3N, activation_sparsity_pattern=[0.9, 0.0], **MIXED),
+    *_text("Gemma4", "Gemma4", **PER_LAYER, **MIXED),
+    *_text("Gemma4Unified", "Gemma4Unified"),
+    *_text("Inkling", "Inkling"), *_text("Inkling2", "Inkling2"), *_text("Inkling2Loop", "Inkling2Loop"),
+    *_text("MiniMaxM3VL", "MiniMaxM3VL"),
+    Family(model="MiniMaxM3VLForCausalLM", config="MiniMaxM3VLTextConfig", note="sparse attention",
+           settings={"layer_types": ["full_attention", "minimax_m3_sparse"]}),
+    *_text("Mllama", "Mllama", cross_attention_layers=[]),
+    *_text("Qwen3_5", "Qwen3_5"), *_text("Qwen3_5Moe", "Qwen3_5Moe"), *_text("Qwen4Exp", "Qwen4Exp"),
+    Family(model="Qwen3NextForCausalLM", config="Qwen3NextConfig", note="attention alone",
+           settings={"layer_types": ["full_attention"] * LAYERS}),
+    *_same("Bamba", mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8),
+    *_same("FalconH1", mamba_n_heads=8, mamba_d_head=8, mamba_d_ssm=64),
+    *_same("GraniteMoeHybrid", mamba_n_heads=8, mamba_d_head=8, layer_types=["mamba", "attention"]),
+    *_same("Lfm2Moe", layer_types=["conv", "full_attention"]),
+    Family(model="Lfm2MoeForCausalLM", config="Lfm2MoeConfig", note="attention alone",
+           settings={"layer_types": ["full_attention"] * LAYERS}),
+    *_same("Mamba2", num_heads=8, head_dim=8, n_groups=2),
+    *_same("Zamba", hybrid_layer_ids=[1], layer_types=["linear_attention", "hybrid"], num_mem_heads=4,
+           tie_word_embeddings=False),
+    *_same("Zamba2", layer_types=["linear_attention", "hybrid"]),
+    *_same("Zaya", num_experts_per_tok=1),
+    *_same("Dbrx", attn_config={"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4},
+           ffn_config={"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2}),
+    *_same("LongcatFlash", head_dim=4, num_key_value_heads=4, num_layers=1, zero_expert_num=2, moe_topk=2),
+    *_same("GPTNeo", attention_types=[[["global", "local"], 1]], window_size=8),
+    Family(model="CTRLLMHeadModel", config="CTRLConfig"),
+    Family(model="XLMWithLMHeadModel", config="XLMConfig", settings={"emb_dim": 32}),
+    Family(model="XLNetLMHeadModel", config="XLNetConfig"),
+    Family(model="ReformerModelWithLMHead", config="ReformerConfig", settings={
+        "is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_embds": False, "attention_head_size": 8,
+        "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4, "feed_forward_size": 48, "num_buckets": 2,
+        "num_hashes": 1, "hash_seed": 0}),
+    *_as_decoders("Camembert", "Data2VecText", "Electra", "Ernie", "MegatronBert", "RemBert", "Roberta"),
+    *_as_decoders("RobertaPreLayerNorm", "RoCBert", "XLMRoberta", "XLMRobertaXL", "BigBird"),
+    *_as_decoders("Xmod", default_language="en_XX"),
+    Family(model="BertGenerationDecoder", config="BertGenerationConfig", note="is_decoder",
+           settings={"is_decoder": True}),
+    Family(model="BltForCausalLM", config="BltConfig", settings={
+        "patcher_config": HIDDEN | {"vocab_size": VOCABULARY}, "global_config": HIDDEN,
+        "encoder_config": HIDDEN | {"vocab_size": VOCABULARY, "hidden_size_global": 32},
+        "decoder_config": HIDDEN | {"vocab_size": VOCABULARY, "hidden_size_global": 32},
+        "encoder_hash_byte_group_vocab": 101, "encoder_hash_byte_group_nb_functions": 1}),
+    Family(model="GitForCausalLM", config="GitConfig", settings={"vision_config": VISION}),
+    Family(model="MusicgenForCausalLM", config="MusicgenDecoderConfig"),
+    Family(model="MusicgenMelodyForCausalLM", config="MusicgenMelodyDecoderConfig"),
+    # Models of text and images, trained on text.
+    Family(model="FuyuForCausalLM", config="FuyuConfig",
+           settings={"text_config": {"model_type": "persimmon"} | TEXT, "image_size": 16, "patch_size": 8}),
+    *_with_images("Gemma3"),
+    *_with_images("Gemma4", vocab_size_per_layer_input=VOCABULARY, hidden_size_per_layer_input=8),
+    Family(model="GotOcr2ForConditionalGeneration", config="GotOcr2Config", settings={
+        "text_config": {"model_type": "qwen2"} | TEXT,
+        "vision_config": {**VISION, "output_channels": 8, "mlp_dim": 48, "global_attn_indexes": [0]}}),
+    Family(model="Phi4MultimodalForCausalLM", config="Phi4MultimodalConfig", settings={
+        "vision_config": VISION | {"crop_size": 16}, "audio_config": HIDDEN | {
+            "num_blocks": 1, "ext_pw_out_channel": 32, "nemo_conv_channels": 32}}),
 ]  # fmt: skip
-"""Supported and refused ones; which is which, the models themselves say."""
+"""Supported and refused ones; which is which, the models themselves say. Every causal class of transformers but
+`NOT_BUILT`."""
+
+NOT_BUILT = {
+    "Gemma3nForConditionalGeneration": "its image part is of another package; its text is Gemma3nForCausalLM",
+    "Gemma4AssistantForCausalLM": "it drafts from another model's cache",
+    "Gemma4UnifiedAssistantForCausalLM": "it drafts from another model's cache",
+    "Gemma4UnifiedForConditionalGeneration": "its text is Gemma4UnifiedForCausalLM",
+    "MossTranscribeDiarizeForConditionalGeneration": "it takes sound; its text is a Qwen3 decoder",
+}
+"""Causal classes that the page does not run, and why. Binding checks them all the same."""
 
 
 def a_tree() -> PackedRows:
@@ -280,7 +389,26 @@ models do. Tiny random models of transformers {version}, fp32 on a CPU, one laye
 mixed. Differences are between packed rows and the model's ordinary forward of each request on its own, on a tree that
 the check at binding does not use: of log-probabilities, and of every parameter's gradient (as a share of its largest).
 
-An architecture that is not listed is not refused for it: `bind_model` checks each model by itself.
+Every class that transformers lists for causal language modelling is here, but these: {not_built}. An architecture that
+is not listed is not refused for it: `bind_model` checks each model by itself. The page shows one configuration of each;
+`python -m tests.adapters.trainer_rank.sweep` draws others at random, and what came of it is in
+[evidence](evidence/README.md#random-models).
+
+## ALiBi
+
+Bloom, MPT and Falcon with `alibi` are refused. Their bias is linear in the key's position, which could be had exactly
+along a branch; but their attention writes out all scores, rows by rows, in code of its own. They take no positions
+(Bloom and MPT count columns) and never ask transformers for an attention function, so there is nothing to exchange
+while packed rows run. To run them would take a copy of their attention here, kept in step with theirs, or rows squared
+of memory if it were to stay their code, which no law here prices. `test_families.py` shows that they do not ask.
+
+## What the check costs
+
+In rows of an ordinary forward, by PyTorch's count of operations on Llama shapes of 30, 44 and 87 M parameters: 282 to
+290, forwards and backwards by the embeddings together, whatever the size. In time on one CPU core 11 to 13 forwards of
+47 rows, because it is eight forwards and backwards of few rows each. An 8B model runs as many rows: 4.5 TFLOP. On CUDA
+the tree is nine times as long, so that FlexAttention's own kernel is what runs: some 41 TFLOP, and the memory of a
+training wave of 423 rows. That was worked out, not timed: no GPU has run the check on a model of that size for us.
 
 ## Run packed
 
@@ -301,7 +429,10 @@ def page(rows: list[Row]) -> str:
         f"| {row.family.name} | {row.log_prob:.0e} | {row.gradient:.0e} |" for row in rows if row.refusal is None
     ]
     refused = [f"| {row.family.name} | {reason(row.refusal)} |" for row in rows if row.refusal is not None]
-    return PAGE.format(version=transformers.__version__, accepted="\n".join(accepted), refused="\n".join(refused))
+    not_built = "; ".join(f"{model} ({why})" for model, why in NOT_BUILT.items())
+    return PAGE.format(
+        version=transformers.__version__, not_built=not_built, accepted="\n".join(accepted), refused="\n".join(refused)
+    )
 
 
 def reason(refusal: str) -> str:

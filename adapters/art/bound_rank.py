@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from adapters.art.events import Admission, Observation, Records
+from adapters.art.events import AdmittedPlan, LearnedReading, Records
 from adapters.art.interface import ArtBindingError, require_interface
 from adapters.art.records import RecordedBy
 from adapters.art.translate import (
@@ -76,7 +76,7 @@ class Binding:
         self.rank = rank
         self.law = law
         self.safety = safety
-        self.admissions: deque[Admission] = deque(maxlen=_ADMISSIONS_KEPT)
+        self.admissions: deque[AdmittedPlan] = deque(maxlen=_ADMISSIONS_KEPT)
         self._records = records
         self._ledgers: dict[tuple[Any, bool], _Ledger] = {}
         self._priced: dict[int, tuple[Any, Wave, Profile]] = {}
@@ -103,7 +103,7 @@ class Binding:
         _, wave, profile = next(reversed(self._priced.values()))
         return wave, profile
 
-    def explain(self, stats: Any) -> Admission | None:
+    def explain(self, stats: Any) -> AdmittedPlan | None:
         """The latest admission of the micro-batch that ART's `MicroBatchStats` describe; None if it is no
         longer kept.
         """
@@ -217,7 +217,7 @@ class Binding:
         )
         ledger = self._ledger(plan.signature, one_layer)
         ledger.profile = observe(ledger.profile, reading)
-        self._record(Observation(signature=ledger.signature, reading=reading, profile=ledger.profile))
+        self._record(LearnedReading(signature=ledger.signature, reading=reading, profile=ledger.profile))
 
     def run(self, plan: Any, *, check: Any, context: str) -> Any:
         """Note which price admitted `plan`, then let ART run it."""
@@ -237,7 +237,7 @@ class Binding:
     def _original(self, name: str) -> Any:
         return getattr(self._native, name)
 
-    def _record(self, event: Admission | Observation) -> None:
+    def _record(self, event: AdmittedPlan | LearnedReading) -> None:
         if self._records is not None:
             self._records(event)
 
@@ -247,7 +247,7 @@ class Binding:
         self._priced.pop(required, None)
         self._priced[required] = (signature, wave, profile)
 
-    def _admission(self, plan: Any, check: Any, context: str) -> Admission:
+    def _admission(self, plan: Any, check: Any, context: str) -> AdmittedPlan:
         admitted, available = check.local_required_bytes, check.local_available_bytes
         admitted = check.estimated_required_bytes if admitted is None else admitted
         available = check.available_bytes if available is None else available
@@ -256,7 +256,7 @@ class Binding:
         if known is None or known[0] != plan.signature:
             known = self._price_anew(plan)
         _, wave, profile = known
-        return Admission(
+        return AdmittedPlan(
             context=context,
             signature=self._ledger(plan.signature).signature,
             wave=wave,
