@@ -10,6 +10,7 @@
 #   make demo      waves planned, run and measured on a tiny decoder, on the CPU
 #   make figures   the pictures in docs/
 #   make test-art  the tests against OpenPipe ART's own TrainerRank, in an environment of its own
+#   make test-trainers  the tests against TRL's trainers, in an environment of their own (`BIN=DIR` as below)
 #   make clean     remove what the targets above made
 #
 # `make test BIN=DIR` uses the programs of an environment that is already there.
@@ -22,7 +23,7 @@ ENVIRONMENT := $(if $(filter $(TEST_BIN),$(BIN)),.venv/test/.installed)
 PIP_FLAGS := -qq --disable-pip-version-check -c constraints.txt
 TRACES := $(sort $(wildcard spec/evidence/h200/*.jsonl))
 
-.PHONY: run test lint prove deep fuzz bench demo figures test-art clean
+.PHONY: run test lint prove deep fuzz bench demo figures test-art test-trainers clean
 
 run:
 	rm -rf .venv/run
@@ -70,6 +71,17 @@ figures: $(ENVIRONMENT)
 
 test-art:
 	ART_PYTHON=$(PYTHON) sh tests/art/run.sh
+
+TRAINERS_BIN := .venv/trainers/bin
+
+test-trainers: $(if $(filter $(TEST_BIN),$(BIN)),.venv/trainers/.installed)
+	OMP_NUM_THREADS=1 $(if $(filter $(TEST_BIN),$(BIN)),$(TRAINERS_BIN),$(BIN))/python -m pytest tests/trainers tests/adapters/hf_trainer
+
+.venv/trainers/.installed: pyproject.toml constraints.txt
+	rm -rf .venv/trainers
+	$(PYTHON) -m venv .venv/trainers
+	$(TRAINERS_BIN)/pip install $(PIP_FLAGS) -e '.[test,trl]'
+	touch $@
 
 .venv/test/.installed: pyproject.toml constraints.txt
 	rm -rf .venv/test

@@ -100,10 +100,15 @@ def function_targets() -> dict[str, list[Target]]:
     for identifier, invariant in INVARIANTS.items():
         targets[identifier] = []
         for function in invariant.functions:
-            module, name = function.split(".", 1)
-            path = ROOT / "pricing" / "kernel" / f"{module}.py"
+            path, name = _place_of(function)
             targets[identifier].append(Target(name, path, definitions(path)[name]))
     return targets
+
+
+def _place_of(function: str) -> tuple[Path, str]:
+    """File and name of "price.price" (of the kernel) or "planner.budget.judge"."""
+    *folders, module, name = function.split(".")
+    return (ROOT / "pricing").joinpath(*(folders or ["kernel"])) / f"{module}.py", name
 
 
 def contract_targets() -> dict[str, list[Target]]:

@@ -44,6 +44,7 @@ THIRD_PARTY_BY_EXTRA = {
     "pricing/vectorized.py": {"numpy"},
     "pricing/planner/layout.py": {"numpy"},
     "pricing/records/metrics.py": {"prometheus_client"},
+    "pricing/report/html.py": {"jinja2", "markupsafe"},
 }
 """What each part of `pricing` may import beyond the standard library, each from an extra of its own."""
 

@@ -60,6 +60,55 @@ class BackwardWatch:
         return ran
 
 
+class AccumulationWatch:
+    """Watches backward by the gradients that reach parameters: for waves whose forward nobody reports.
+
+    A hook after accumulation, on every parameter that trains, says that a backward is under way; the engine is then
+    asked to call when that backward is over. Nothing is known of the graph, so a loss that leaves rows of the wave out
+    is not noticed, as `BackwardWatch` would; a wave without a backward, one whose backward raised, and one that only
+    used `torch.autograd.grad` (which reaches no parameter) are.
+
+    The watch keeps no graph alive. `remove` it when the wave ends.
+    """
+
+    def __init__(self, parameters: Iterable[torch.Tensor], on_progress: Callable[[], None]) -> None:
+        """`on_progress` is called when a backward first reaches a parameter and when it is over, from a thread of
+        autograd. It must not raise."""
+        self._on_progress = on_progress
+        self._running: set[int] = set()
+        self._has_ended = False
+        self._is_removed = False
+        self._handles: list[RemovableHandle] = [
+            value.register_post_accumulate_grad_hook(self._reached) for value in parameters if value.requires_grad
+        ]
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a backward reached a parameter and came to its end, and none is under way."""
+        return self._has_ended and not self._running
+
+    def remove(self) -> None:
+        """Take the hooks off. What runs later was outside the wave and is not seen."""
+        self._is_removed = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _reached(self, _parameter: torch.Tensor) -> None:
+        task: int = torch._C._current_graph_task_id()  # reentrant checkpoints run backwards inside a backward
+        if task in self._running:
+            return
+        self._running.add(task)
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: self._ended(task))
+        self._on_progress()
+
+    def _ended(self, task: int) -> None:
+        self._running.discard(task)
+        self._has_ended = True
+        if not self._is_removed and not self._running:
+            self._on_progress()
+
+
 def tensors_in(outputs: object) -> Iterator[torch.Tensor]:
     """The tensors in nested tuples, lists and dicts, in order. Other values are passed over."""
     if isinstance(outputs, torch.Tensor):

@@ -13,7 +13,7 @@ from enum import Enum
 
 import torch
 
-from adapters.torch_memory.backward import BackwardWatch
+from adapters.torch_memory.backward import AccumulationWatch, BackwardWatch
 from adapters.torch_memory.gradients import GradientWatch
 from adapters.torch_memory.trust import Flaw, Refusal
 from pricing import Reading, ReadingKind, Wave
@@ -120,8 +120,10 @@ class Measurement:
     live_after_backward_bytes. made: what the wave made to stay, in order. gradients: its look at the parameters'
     gradients. is_clean: nothing that could be given back lay idle at the baseline. live_before_step_bytes: while an
     optimizer steps before backward has run. earlier_outputs: what was alive at the baseline of past intervals' outputs
-    and of gradients. dropped_bytes: how far live bytes lay under the baseline at the end. flaws: a set that keeps its
-    order. sealed: the closing observation, where an optimizer step took it before the close.
+    and of gradients. dropped_bytes: how far live bytes lay under the baseline at the end. left_over_bytes: of a wave
+    whose forward the caller runs (is_the_callers), what the caller may still have held of the one before when this one
+    began. flaws: a set that keeps its order. sealed: the closing observation, where an optimizer step took it before
+    the close.
     """
 
     thread: int
@@ -138,9 +140,11 @@ class Measurement:
     live_before_step_bytes: int | None = None
     earlier_outputs: tuple[Held, ...] = ()
     dropped_bytes: int = 0
+    is_the_callers: bool = False
+    left_over_bytes: int = 0
     flaws: dict[Flaw, None] = field(default_factory=dict)
     refusal: Refusal | None = None
-    watch: BackwardWatch | None = None
+    watch: BackwardWatch | AccumulationWatch | None = None
     sealed: Observation | None = None
 
     @property
@@ -185,10 +189,12 @@ class Measurement:
     def freed_bytes(self) -> int:
         """What of the baseline is known to have died inside: outputs of earlier waves, or else the net drop.
 
-        `outputs = wave.outputs` in a loop lets the last wave's outputs go in the middle of this one.
+        `outputs = wave.outputs` in a loop lets the last wave's outputs go in the middle of this one. Where nobody
+        reports outputs (`outputs = model(...)` in the caller's own loop) all that was left over of the wave before
+        counts: it may have been let go before the peak, and a reading too high by it is safe.
         """
         outputs_bytes = sum(output.size_bytes for output in self.earlier_outputs if not output.is_alive)
-        return max(outputs_bytes, self.dropped_bytes)
+        return max(outputs_bytes, self.dropped_bytes, self.left_over_bytes)
 
     @property
     def footprint_bytes(self) -> int | None:
@@ -203,6 +209,11 @@ class Measurement:
             return None
         stayed = self._stayed_before()
         return max(0, self.reserved.without(stayed), self.allocated.without(stayed)) + self.freed_bytes
+
+    @property
+    def stayed_bytes(self) -> int:
+        """How much of what was made to stay is still there."""
+        return sum(made.stayed_bytes for made in self.made)
 
     def _stayed_before(self) -> list[int]:
         """How much of the first n things made is still there, for every n."""

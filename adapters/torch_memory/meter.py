@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from adapters.torch_memory.backward import BackwardWatch, tensors_in
+from adapters.torch_memory.backward import AccumulationWatch, BackwardWatch, tensors_in
 from adapters.torch_memory.counter import AcceleratorCounter, MemoryCounter
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import MeterMisuseError
@@ -97,6 +97,14 @@ class Interval:
         """
         return self._meter._forward_done(self, outputs)
 
+    def forward_left_to_caller(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Say that the caller runs the forward too, inside the interval (role WAVE): nobody will report its return.
+
+        parameters: those that the wave's backward reaches; that backward has run is seen by them. There is no reading
+        of the forward, so nothing is learned of what it retains. Raises `MeterMisuseError` if it was reported before.
+        """
+        self._meter._forward_left_to_caller(self, parameters)
+
     def close(self, *, completed: bool = True) -> Observation:
         """End the interval. Raises `MeterMisuseError` if it was closed before.
 
@@ -143,6 +151,8 @@ class PeakMeter:
         self._seen_peaks: tuple[int, ...] = ()  # of the counter, since its last reset that we know of
         self._lock = threading.RLock()  # backward hooks run in autograd's threads
         self._is_closed = False
+        self._held_bytes = 0  # what callers that run the forward too still hold of all their waves
+        self._left_over_bytes = 0  # of that, what may be the last wave's
         self._kept_much = False  # whether the last wave kept about as much as an optimizer's states take
         counter.claim(self)
         self._step_hooks = (
@@ -242,6 +252,18 @@ class PeakMeter:
                 return observation
             measured.stage = Stage.CALLER
         return observation
+
+    def _forward_left_to_caller(self, interval: Interval, parameters: Iterable[torch.Tensor]) -> None:
+        measured = interval._require(Stage.FORWARD)
+        if interval.role is not Role.WAVE:
+            raise MeterMisuseError(f"the forward of a {interval.role} interval is its own, not its caller's")
+        with self._lock:
+            self._check_thread(measured)
+            if interval.grads:
+                measured.watch = AccumulationWatch(parameters, self._look_during_backward)
+            measured.left_over_bytes = self._left_over_bytes
+            measured.is_the_callers = True
+            measured.stage = Stage.CALLER
 
     def _close(self, interval: Interval, *, completed: bool) -> Observation:
         measured = interval._require(Stage.FORWARD, Stage.CALLER)
@@ -356,6 +378,8 @@ class PeakMeter:
             self._look_at_all()
             self._cut_a_foreign_step(measured)
             measured.dropped_bytes = max(0, measured.baseline_bytes - self.counter.allocated())
+            if measured.is_the_callers:
+                self._note_left_over(measured)
         if measured.awaits_backward:
             measured.flaw(Flaw.BACKWARD_NOT_SEEN)
         if measured.gradients is not None and measured.backward_has_run:
@@ -363,6 +387,16 @@ class PeakMeter:
         if interval.grads and (measured.allocated.peak_bytes or 0) <= interval.wave.output_bytes:
             measured.flaw(Flaw.ZERO_COMPUTE)
         return measured.observe(interval.wave, measured.closing_kind(), grads=interval.grads)
+
+    def _note_left_over(self, measured: Measurement) -> None:
+        """What the caller holds of this wave, to be added to the reading of the next one: it may be let go in there.
+
+        What was held before may have been let go in this one and made anew, so the sum over all waves is kept; no wave
+        leaves more than it had at its peak.
+        """
+        grown_bytes = self.counter.allocated() - measured.baseline_bytes - measured.stayed_bytes
+        self._held_bytes = max(0, self._held_bytes + grown_bytes)
+        self._left_over_bytes = min(self._held_bytes, max(0, measured.allocated.peak_bytes or 0))
 
     def _storages(self, tensors: Iterable[torch.Tensor]) -> list[Held]:
         """The storages of `tensors` on this device, each once."""

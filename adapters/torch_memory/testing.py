@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 
 from adapters.torch_memory.counter import Claims
+from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.trust import Refusal
 
 
@@ -138,3 +139,21 @@ class ContractCounter:
     def _require_trusted(self, verb: str) -> None:
         if self.refused is not None:
             raise ContractViolation(f"the counter was {verb} while it is refused: {self.refused}")
+
+
+class LimitedCounter(StorageCounter):
+    """A CPU that runs out of memory as a device of `limit_bytes` would: where more were to be live, the operation whose
+    result it was raises. `raised`: how often."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self.limit_bytes = limit_bytes
+        self.raised = 0
+
+    def _resize(self, key: int, size_bytes: int) -> int:
+        known = self._live.get(key)
+        grown_bytes = size_bytes - (0 if known is None else known.size_bytes)
+        if grown_bytes > 0 and self._live_bytes + grown_bytes > self.limit_bytes:
+            self.raised += 1
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {grown_bytes} bytes.")
+        return size_bytes

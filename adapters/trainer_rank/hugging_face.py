@@ -23,12 +23,12 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from adapters.trainer_rank.attention import FULL_REACH, Reach, ancestry_mask, packed_attention
 from adapters.trainer_rank.errors import UnsupportedModelError
-from adapters.trainer_rank.identity import number_ranges
 from adapters.trainer_rank.packed_model import ModelFacts
+from adapters.trainer_rank.recompute import recompute_mode_of
 from adapters.trainer_rank.refusals import require_equal_shared_rows
 from adapters.trainer_rank.routing import RouterFacts
 from adapters.trainer_rank.rows import PADDING_SEGMENT, PackedRows
-from pricing.kernel.requests import NO_RECOMPUTE, RecomputeMode
+from pricing.kernel.requests import RecomputeMode
 
 ATTENTION_NAME = "packed_ancestry"
 """Name under which the ancestry attention is registered with `transformers`."""
@@ -124,18 +124,7 @@ class HuggingFaceDecoder:
 
     def recompute_mode(self) -> RecomputeMode:
         """Read from the layers themselves: the flag of each and whether each is training."""
-        flags = {bool(getattr(layer, "gradient_checkpointing", False)) for layer in self.layers}
-        if flags == {False}:
-            return NO_RECOMPUTE
-        training = all(layer.training for layer in self.layers)
-        if flags == {True}:
-            return RecomputeMode(granularity="full", method="uniform", num_layers=1, training=training)
-        which = number_ranges(
-            at for at, layer in enumerate(self.layers) if getattr(layer, "gradient_checkpointing", False)
-        )
-        return RecomputeMode(
-            granularity="full", method=f"layers {which} of {len(self.layers)}", num_layers=1, training=training
-        )
+        return recompute_mode_of(self.layers)
 
     def model_facts(self) -> ModelFacts:
         config = self._config

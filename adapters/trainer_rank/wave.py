@@ -10,12 +10,17 @@ from adapters.wave_loop.wave import WaveOwner, WaveStats, WaveTurn
 
 
 class MicroBatch(WaveTurn):
-    """One wave of requests in the caller's hands, until the loop goes on. See `WaveTurn`."""
+    """One wave of requests in the caller's hands, until the loop goes on. See `WaveTurn`.
+
+    items: the item numbers. indices: the flat indices of its requests over all items of the call, in caller order.
+    """
 
     def __init__(
         self, owner: WaveOwner, stats: WaveStats, *, requests: Sequence[Request], outputs: Sequence[RequestOutputs]
     ) -> None:
         super().__init__(owner, stats)
+        self.items = range(stats.plan.start, stats.plan.next_start)
+        self.indices = stats.plan.requests
         self.requests = tuple(requests)
         self._outputs: tuple[RequestOutputs, ...] | None = tuple(outputs)
 

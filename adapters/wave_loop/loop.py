@@ -160,8 +160,12 @@ class WaveLoop:
         *,
         on_refusal: OnRefusal,
         parameters: Iterable[torch.nn.Parameter],
+        step_empty: bool = False,
     ) -> BatchResult:
         """Run a whole batch. `step` runs a wave's loss and backward and returns the loss.
+
+        step_empty: call it for the waves without requests too, which a rank gets that has no items left: where the
+        step has collectives of its own, every rank must make them.
 
         When it returns, gradients are what they were before plus each item's exactly once; when it raises, what they
         were before.
@@ -175,9 +179,11 @@ class WaveLoop:
         keeper.begin(aside=True)
         try:
             while (wave := self._next(call, Role.WAVE, keeper)) is not None:
-                failure, loss = self._step(wave, step)
+                failure, loss = self._step(wave, step, step_empty)
                 if failure is None:
-                    outcomes.append(WaveOutcome(items=wave.items, indices=wave.indices, loss=loss, stats=wave.stats))
+                    plan = wave.stats.plan
+                    items = range(plan.start, plan.next_start)
+                    outcomes.append(WaveOutcome(items=items, indices=plan.requests, loss=loss, stats=wave.stats))
                     call.tries = 0
                 else:
                     first = self._take_back(call, wave, failure, keeper, random)
@@ -192,10 +198,10 @@ class WaveLoop:
         return BatchResult(waves=tuple(outcomes), skipped=tuple(call.skipped), out_of_memory=tuple(call.failures))
 
     def _step(
-        self, wave: Turn, step: Callable[[Turn], torch.Tensor | None]
+        self, wave: Turn, step: Callable[[Turn], torch.Tensor | None], step_empty: bool
     ) -> tuple[OutOfMemory | None, torch.Tensor | None]:
         """One wave's loss and backward. An error that is not out of memory reaches the other ranks."""
-        if not wave.indices:
+        if not wave.stats.plan.requests and not step_empty:
             self.end_wave(wave, None, completed=True)
             return None, None
         with self._guard():
@@ -218,7 +224,7 @@ class WaveLoop:
         call set back. Returns the first item to run again."""
         with self._guard():
             if keeper.undo_wave():
-                first = wave.items.start
+                first = wave.stats.plan.start
                 assert wave.random is not None
                 wave.random.restore()
             elif keeper.start_anew():
@@ -258,7 +264,7 @@ class WaveLoop:
             stats = self._admit(call)
             wave = None if stats is None else self._run(call, stats, role)
             if wave is not None:
-                call.start = wave.items.stop
+                call.start = wave.stats.plan.next_start
                 if role is not Role.WAVE or keeper is None:
                     call.tries = 0
                 return wave
@@ -298,9 +304,13 @@ class WaveLoop:
         stats.closing = opened.interval.close(completed=completed)
         self.learn(stats.plan.signature, stats.closing)
         self._note_split(stats)
-        note = str(stats.closing.refusal or (FLOOR_IS_WRONG if stats.plan.floor_is_wrong else ""))
-        self.recorder.observed(opened.ticket, stats.closing.reading, note=note)
+        self.recorder.observed(opened.ticket, stats.closing.reading, note=self._note(stats))
         return None
+
+    def _note(self, stats: WaveStats) -> str:
+        """What the record of a wave that ran says beside its figures."""
+        assert stats.closing is not None
+        return str(stats.closing.refusal or (FLOOR_IS_WRONG if stats.plan.floor_is_wrong else ""))
 
     # Agreement -------------------------------------------------------------------------------------------------------
 
@@ -477,6 +487,8 @@ class WaveLoop:
             opened.ticket = self._ticket(work, stats)  # while the device still works
             if outputs is not None:
                 stats.forward = opened.interval.forward_done(outputs)
+            else:
+                opened.interval.forward_left_to_caller(self._gradients.parameters)
             return None
         except Exception as error:
             if not is_out_of_memory(error):

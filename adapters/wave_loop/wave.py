@@ -73,9 +73,8 @@ class WaveOwner(Protocol):
 
 
 class WaveTurn:
-    """One wave in the caller's hands, until the loop goes on.
+    """One wave in the caller's hands, until the loop goes on. `stats.plan` says which items it runs.
 
-    items: the item numbers. indices: the flat indices of its requests over all items of the call, in caller order.
     Entering it as a context (`with wave:`) is optional. It turns an out-of-memory error of the caller's phase into
     `AdmittedOutOfMemoryError`, and ends the wave's measurement at the end of the block, or at once where it raises.
     """
@@ -83,8 +82,6 @@ class WaveTurn:
     def __init__(self, owner: WaveOwner, stats: WaveStats) -> None:
         self._owner = owner
         self.stats = stats
-        self.items = range(stats.plan.start, stats.plan.next_start)
-        self.indices = stats.plan.requests
         self.random: RandomState | None = None
 
     def release(self) -> None:

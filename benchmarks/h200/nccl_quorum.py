@@ -328,6 +328,7 @@ def main_rank(index: int, size: int, port: int, kind: str, waves: int, folder: s
     Path(folder, f"rank{index}.json").write_text(json.dumps(log))
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # the log is written: gloo's threads may outlive the group, and an ordinary exit then aborts
 
 
 def killed_rank(index: int, size: int, port: int, kind: str, folder: str) -> None:

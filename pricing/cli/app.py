@@ -22,6 +22,8 @@ EXTRA_OF: Final = {
     "numpy": "fast",
     "rich": "cli",
     "jsonschema": "cli",
+    "jinja2": "cli",
+    "markupsafe": "cli",
     "matplotlib": "plot",
     "torch": "torch",
     "prometheus_client": "prometheus",

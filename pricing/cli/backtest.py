@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from pricing.cli.options import COUNT, json_option, laws_option, safety_option
 from pricing.cli.output import WIDE_COLUMNS, console, emit_json, percent_text, say
+from pricing.cli.progress import Progress
 from pricing.evidence.backtest import DEFAULT_SKIP, Backtest, Order, backtest, quantities_of
 from pricing.evidence.trace import read_trace
 from pricing.kernel.law import Law
@@ -19,9 +20,6 @@ from pricing.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-LONG_REPLAY_WAVES: Final = 5_000
-"""Replays of this many waves and more (traces times laws; about a second) show how far they are."""
 
 
 @click.command("backtest")
@@ -61,12 +59,16 @@ def command(
     \b
         pricing backtest spec/evidence/h200/*.jsonl --skip 3 --plot backtest.png
     """
-    loaded = [(path, read_trace(path)) for path in traces]
+    with Progress("reading", len(traces)) as reading:
+        loaded = []
+        for path in traces:
+            loaded.append((path, read_trace(path)))
+            reading.advance()
     results: list[Backtest] = []
     asked = [
         (path, waves, quantity, law) for path, waves in loaded for quantity in quantities_of(waves) for law in laws
     ]
-    with _Progress(sum(len(waves) for _, waves, _, _ in asked)) as progress:
+    with Progress("replaying", sum(len(waves) for _, waves, _, _ in asked)) as progress:
         for path, waves, quantity, law in asked:
             progress.says(f"{Path(path).name}, {law.name}")
             results.append(
@@ -85,7 +87,8 @@ def command(
     if plot is not None:
         from pricing.cli.backtest_plot import draw
 
-        draw(results, plot)
+        with Progress("drawing"):
+            draw(results, plot)
     if as_json:
         emit_json({"results": [result.to_json() for result in results]})
         _check_scored(results)
@@ -101,32 +104,6 @@ def _check_scored(results: Sequence[Backtest]) -> None:
     if not any(result.score.scored for result in results):
         skip = results[0].skip
         raise click.ClickException(f"no wave was scored: --skip {skip} leaves none of any trace. Give a smaller one.")
-
-
-class _Progress:
-    """A progress bar on stderr for a long replay that somebody watches; nothing otherwise."""
-
-    def __init__(self, total: int) -> None:
-        from rich.progress import Progress
-
-        errors = console(stderr=True)
-        self._bar = Progress(
-            console=errors, transient=True, disable=total < LONG_REPLAY_WAVES or not errors.is_terminal
-        )
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def says(self, text: str) -> None:
-        self._bar.update(self._task, description=text)
-
-    def advance(self) -> None:
-        self._bar.advance(self._task)
 
 
 def _print_table(spoken: Console, results: Sequence[Backtest]) -> None:

@@ -6,6 +6,7 @@ import click
 
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json, say
+from pricing.cli.progress import Progress
 from pricing.evidence.trace import read_readings
 from pricing.formats.profile_file import ProfileFile, load_profiles, profile_to_json, save_profiles
 from pricing.kernel.profile import Profile, observe
@@ -36,11 +37,13 @@ def command(readings: tuple[str, ...], output: str, onto: str | None, as_json: b
     known = ProfileFile(profiles={}) if onto is None else load_profiles(onto)
     profiles: dict[Signature | None, Profile] = dict(known.profiles)
     count = ignored = 0
-    for path in readings:
-        for signed in read_readings(path):
-            profiles[signed.signature] = observe(profiles.get(signed.signature, Profile()), signed.reading)
-            count += 1
-            ignored += signed.reading.packed_rows == 0
+    with Progress("learning") as progress:
+        for path in readings:
+            for signed in read_readings(path):
+                profiles[signed.signature] = observe(profiles.get(signed.signature, Profile()), signed.reading)
+                count += 1
+                ignored += signed.reading.packed_rows == 0
+                progress.reached(count)
     save_profiles(output, ProfileFile(profiles=profiles, environment=known.environment))
     if as_json:
         emit_json({"output": output, "readings": count, "profiles": [_entry(*entry) for entry in profiles.items()]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
@@ -21,6 +20,7 @@ from pricing.cli.options import (
     signature_option,
 )
 from pricing.cli.output import WIDE_COLUMNS, console, emit_json, price_parts_to_json, price_to_json, say
+from pricing.cli.progress import Progress
 from pricing.cli.wave_input import GRANULARITIES
 from pricing.formats.profile_file import load_profiles
 from pricing.kernel.law import Law
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 MOST_LAYER_DIGITS: Final = 9
 """No model has a billion layers; Python itself refuses to read thousands of digits."""
-
-LONG_INPUT_ITEMS: Final = 2_000
-"""From here on a terminal is shown how far reading and planning are."""
 
 TOLD_REFUSALS: Final = 3
 """So many refusals are told in full, and so many in a row keep a line each; the rest is summed up."""
@@ -76,6 +73,7 @@ RUN_STYLES: Final = {
 @click.option("--row-multiple", type=COUNT, default=1, help="Each group's rows are rounded up to it. Default: 1.")
 @click.option("--segment-state-bytes", type=BYTES, default=0, help="State of a segment in one recurrent layer (G).")
 @click.option("--floor-bytes", type=BYTES, default=0, help="Analytic lower bound on any wave's compute memory (F).")
+@click.option("--no-share", is_flag=True, help="Nothing is shared: every request runs all of its own rows.")
 @click.option("--cluster", is_flag=True, help="Reorder items so that those that share a prefix stand together.")
 @click.option("--plot", metavar="FILE", help="Draw price and rows of each wave against the budget (.png, .svg, .pdf).")
 @json_option
@@ -91,6 +89,7 @@ def command(
     row_multiple: int,
     segment_state_bytes: int,
     floor_bytes: int,
+    no_share: bool,
     cluster: bool,
     plot: str | None,
     as_json: bool,
@@ -104,12 +103,12 @@ def command(
         floor_bytes=lambda _shape, _cold: floor_bytes,
         floor_is_certain=True,
     )
-    with _Progress("reading") as reading:
-        batch = Batch(read_items(requests_path, default_tokens(), reading.reached))
+    with Progress("reading") as reading:
+        batch = Batch(read_items(requests_path, default_tokens(), reading.reached), share=not no_share)
     order: tuple[int, ...] | None = None
     if cluster:
         batch, order = batch.cluster()
-    with _Progress("planning", len(batch)) as planning:
+    with Progress("planning", len(batch)) as planning:
         plan = plan_batch(
             batch,
             profiles=profiles,
@@ -122,7 +121,8 @@ def command(
     if plot is not None:
         from pricing.cli.plan_plot import draw
 
-        draw(plan, budget_bytes, plot)
+        with Progress("drawing"):
+            draw(plan, budget_bytes, plot)
     if as_json:
         emit_json(plan_to_json(plan, batch, budget_bytes, law, safety, order))
         _exit_by(plan)
@@ -163,37 +163,6 @@ def _read_profiles(path: str | None, signature: str | None) -> tuple[Profiles, s
     named = {known: profile for known, profile in contents.profiles.items() if known is not None}
     topologies = {known.topology for known in named}
     return named, topologies.pop() if len(topologies) == 1 else ""
-
-
-class _Progress:
-    """How far a long input is, on stderr, where somebody watches; nothing otherwise."""
-
-    def __init__(self, what: str, total: int | None = None) -> None:
-        from rich.progress import MofNCompleteColumn, Progress, TextColumn
-
-        errors = console(stderr=True)
-        watched = errors.is_terminal and (total is None or total >= LONG_INPUT_ITEMS)
-        self._bar = Progress(
-            TextColumn(what),
-            MofNCompleteColumn(),
-            TextColumn("items"),
-            console=errors,
-            transient=True,
-            disable=not watched,
-        )
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def reached(self, items: int) -> None:
-        self._bar.update(self._task, completed=items)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
@@ -288,6 +257,7 @@ def plan_to_json(
         "law": law.name,
         "safety": str(safety),
         "budget_bytes": budget_bytes,
+        "share": batch.share,
         "items": len(batch),
         "order": None if order is None else list(order),
         "waves": [_wave_to_json(wave) for wave in plan.waves],

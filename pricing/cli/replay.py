@@ -11,6 +11,7 @@ import click
 
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json, say
+from pricing.cli.progress import Progress
 from pricing.formats.codec import IncompleteRecordError, RecordError
 from pricing.kernel.errors import PricingError
 from pricing.kernel.law import Law
@@ -82,7 +83,11 @@ class Outcome:
 def command(
     context: click.Context, reports: Sequence[Path], laws: tuple[Law, ...], safety: Safety | None, as_json: bool
 ) -> None:
-    outcomes = [_outcome(path, laws, safety, named=named) for path, named in _paths(reports)]
+    paths, outcomes = _paths(reports), []
+    with Progress("replaying", len(paths)) as progress:
+        for path, named in paths:
+            outcomes.append(_outcome(path, laws, safety, named=named))
+            progress.advance()
     if as_json:
         emit_json({"results": [_outcome_json(outcome) for outcome in outcomes], **_counts(outcomes)})
     else:

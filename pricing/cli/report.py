@@ -10,11 +10,14 @@ import click
 
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json, say
+from pricing.cli.progress import Progress
 from pricing.formats.codec import RecordError
 from pricing.formats.files import write_text_atomically
 from pricing.records.metrics import binding_family
 from pricing.records.record import Event
-from pricing.report.run_report import RunReport, Severity, gib, percent, read_run
+from pricing.report.findings import Severity, findings_of
+from pricing.report.run_report import RunReport, read_run
+from pricing.report.words import gib, percent
 from pricing.text import visible
 
 
@@ -24,7 +27,8 @@ from pricing.text import visible
 
     FOLDER is a recorder's spool. With --html the whole run becomes one page: price and observed peak of every wave
     against the budget, what decided each price, every refusal with its reason, and the table. The page needs no network
-    and no script.
+    and no script. With --plot the run over time becomes a picture: the use of the device wave by wave, and which waves
+    were admitted, refused, out of memory, learned from.
 
     \b
     Example:
@@ -35,26 +39,36 @@ from pricing.text import visible
 @click.option(
     "--html", "html_path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the page here."
 )
+@click.option("--plot", metavar="FILE", help="Draw the use of the device wave by wave (.png, .svg, .pdf).")
 @json_option
-def command(folder: Path, html_path: Path | None, as_json: bool) -> None:
+def command(folder: Path, html_path: Path | None, plot: str | None, as_json: bool) -> None:
     if not folder.is_dir():
         raise RecordError(f"{folder}: not a folder")
-    report = read_run(folder)
+    with Progress("reading") as reading:
+        report = read_run(folder, progress=reading.reached)
     if html_path is not None:
         from pricing.report.html import page
 
-        write_text_atomically(html_path, visible(page(report)))
+        with Progress("writing the page"):
+            write_text_atomically(html_path, visible(page(report)))
+    if plot is not None:
+        from pricing.cli.report_plot import draw
+
+        with Progress("drawing"):
+            draw(report, plot)
     if as_json:
         emit_json(_to_json(report))
         return
     _tell(report)
     if html_path is not None:
         say(f"\nPage: {html_path}")
+    if plot is not None:
+        say(f"Picture: {plot}")
 
 
 def _tell(report: RunReport) -> None:
     say(f"{report.title}: {_figures(report)}\n")
-    for finding in report.findings():
+    for finding in findings_of(report):
         say(f"{finding.severity.upper():8} {finding.what[:1].upper()}{finding.what[1:]}.")
         say(textwrap.indent(textwrap.fill(finding.advice, 100), " " * 9))
     for text in report.unreadable[:10]:
@@ -90,7 +104,7 @@ def _to_json(report: RunReport) -> dict[str, object]:
         "unreadable": list(report.unreadable),
         "findings": [
             {"severity": str(finding.severity), "what": finding.what, "advice": finding.advice}
-            for finding in report.findings()
+            for finding in findings_of(report)
         ],
     }
 

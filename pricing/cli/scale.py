@@ -10,6 +10,7 @@ import click
 from pricing.cli.backtest import trace_names
 from pricing.cli.options import PERCENT, json_option
 from pricing.cli.output import console, emit_json, say
+from pricing.cli.progress import Progress
 from pricing.evidence.scale import Miss, ScaleTest, scale_test
 from pricing.evidence.trace import read_trace
 
@@ -35,7 +36,11 @@ def command(traces: tuple[str, ...], at_most: Fraction | None, as_json: bool) ->
     \b
         pricing scale spec/evidence/h200/*.jsonl
     """
-    results = [(path, scale_test(read_trace(path))) for path in traces]
+    results = []
+    with Progress("testing", len(traces)) as progress:
+        for path in traces:
+            results.append((path, scale_test(read_trace(path))))
+            progress.advance()
     if as_json:
         emit_json({"results": [{"trace": path, **scale_to_json(result)} for path, result in results]})
     else:

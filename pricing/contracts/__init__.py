@@ -4,6 +4,7 @@ Each returns whether the invariant holds for its arguments. Hypothesis, the Cros
 planner's tests all call these same functions; nothing on the hot path does.
 """
 
+from pricing.contracts.available import plan_is_admitted
 from pricing.contracts.frontier import (
     bound_never_falls,
     bound_per_row_never_rises,
@@ -130,6 +131,7 @@ __all__ = (
     "observing_only_ratchets",
     "order_does_not_matter",
     "parts_add_up",
+    "plan_is_admitted",
     "price_never_falls",
     "price_never_falls_with_floor",
     "price_never_falls_with_logical_rows",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from pricing.contracts.available import plan_is_admitted
 from pricing.contracts.frontier import (
     bound_never_falls,
     bound_per_row_never_rises,
@@ -26,6 +27,17 @@ from pricing.contracts.merging import (
     merging_does_not_depend_on_order,
     merging_keeps_the_seed_out,
     what_grew_from_a_profile_absorbs_it,
+)
+from pricing.contracts.physical import (
+    a_footprint_teaches_both,
+    each_failure_raises_the_price,
+    failed_footprint_stays_covered,
+    failed_wave_is_never_admitted_again,
+    failure_is_above_what_was_available,
+    footprint_is_priced_as_what_is_allocated,
+    narrower_waves_stay_dear,
+    required_is_the_higher_price,
+    required_never_falls,
 )
 from pricing.contracts.rates import (
     all_readings_term_covers,
@@ -64,7 +76,8 @@ from pricing.contracts.rates import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
-    """One invariant: what it says, the predicates that state it, and the kernel functions it is about."""
+    """One invariant: what it says, the predicates that state it, and the functions it is about: of the kernel
+    ("price.price"), or by their place in the package ("planner.budget.judge")."""
 
     statement: str
     predicates: tuple[Callable[..., bool], ...]
@@ -182,6 +195,31 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
             statement="same inputs, same bytes: a price replayed from its record is bit-identical",
             predicates=(replay_is_identical, parts_add_up),
             functions=("price.price", "price.required_bytes", "price.retained_bytes"),
+        ),
+        "INV-15": Invariant(
+            statement="required is the higher of the allocated and the footprint price; the same laws price both",
+            predicates=(
+                required_is_the_higher_price,
+                footprint_is_priced_as_what_is_allocated,
+                required_never_falls,
+                a_footprint_teaches_both,
+            ),
+            functions=("price.required_bytes", "price.footprint_price_bytes", "profile.observe"),
+        ),
+        "INV-16": Invariant(
+            statement="what ran out of memory is never admitted again into as few bytes, nor what is as large",
+            predicates=(failed_wave_is_never_admitted_again, failed_footprint_stays_covered),
+            functions=("profile.observe_footprint", "profile.is_after_seed", "frontier.lifted_bytes"),
+        ),
+        "INV-17": Invariant(
+            statement="what a plan counts as available is what admission counts: on an unchanged device it is admitted",
+            predicates=(plan_is_admitted,),
+            functions=("planner.budget.judge", "planner.budget.judge_after_release", "planner.budget.Budget"),
+        ),
+        "INV-18": Invariant(
+            statement="each out-of-memory error raises the price by 1/16 at least: few come before what runs",
+            predicates=(failure_is_above_what_was_available, each_failure_raises_the_price, narrower_waves_stay_dear),
+            functions=("reading.out_of_memory_footprint_bytes", "price.required_bytes"),
         ),
         "INV-19": Invariant(
             statement="merging is commutative, associative, idempotent; a profile absorbs what it grew from",

@@ -1,7 +1,8 @@
 """A batch as the planner sees it: items of requests with their tokens, and the prefix tree over each group.
 
 The tree is built once, when the batch is made. That is the only pass over the tokens: every width of every wave, every
-split and every layout is then answered from it with integers.
+split and every layout is then answered from it with integers. A batch that shares nothing (`share=False`) needs no
+tokens: each request is a child of its own of the root, as deep as it is long.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ class BatchError(PricingError):
 class PlanRequest:
     """One request with its tokens.
 
-    tokens: a row of token ids (list, numpy array, CPU tensor), as many as `spec.logical_rows`. Requests share rows only
+    tokens: a row of token ids (list, numpy array, CPU tensor), as many as `spec.logical_rows`; None where nothing is
+    shared (`Batch(share=False)`) and no layout is wanted. Requests share rows only
     within a group: the same adapter `slot` and the same grad mode. adapter: the shape of that slot's adapter, as it
     stands in the memory signature. output_bytes: bytes of what it asks for. padded_tail_rows: rows at its end that are
     padding, which a refusal names. Compared by identity: tokens may be arrays.
     """
 
-    tokens: Any
+    tokens: Any = None
     spec: RequestSpec
     slot: str = ""
     adapter: str = ""
@@ -70,11 +72,14 @@ class Batch:
     """Items in caller order and what planning needs of each request. Treat as immutable.
 
     Inactive requests keep their index and take no rows. Nodes of all groups' trees are numbered through; node 0 is the
-    root of every group, and `parents[0]` is -1. `rows` holds the tokens of active requests. Raises `BatchError`,
-    `TokenError` or `QuantityError`.
+    root of every group, and `parents[0]` is -1. `rows` holds the tokens of active requests (None for one without).
+
+    share: False where every request runs all of its own rows, whatever its tokens are: packed rows are then logical
+    rows, and a segment is a request. Raises `BatchError`, `TokenError` or `QuantityError`.
     """
 
-    def __init__(self, items: Sequence[Item], *, tokens: Tokens | None = None) -> None:
+    def __init__(self, items: Sequence[Item], *, tokens: Tokens | None = None, share: bool = True) -> None:
+        self.share = share
         self.items: tuple[tuple[PlanRequest, ...], ...] = tuple(tuple(item) for item in items)
         self.requests: tuple[PlanRequest, ...] = tuple(request for item in self.items for request in item)
         self.first_request: list[int] = [0]
@@ -111,7 +116,7 @@ class Batch:
         Items follow their first active request depth-first over the trees; the sort is stable.
         """
         order = sorted(range(len(self.items)), key=self._cluster_key)
-        return Batch([self.items[item] for item in order], tokens=self.tokens), tuple(order)
+        return Batch([self.items[item] for item in order], tokens=self.tokens, share=self.share), tuple(order)
 
     def _cluster_key(self, item: int) -> tuple[int, int]:
         for request in self.item_requests(item, 1):
@@ -162,23 +167,45 @@ class Batch:
         return number
 
     def _build_trees(self) -> None:
-        trees = [PrefixTree(self.tokens) for _ in self.groups]
         members: list[list[int]] = [[] for _ in self.groups]
         self.rows: list[Any] = [()] * len(self.requests)
         for index, group in enumerate(self.group_of):
-            if group == INACTIVE_GROUP:
-                continue
-            row = self.rows[index] = self.tokens.row(self.requests[index].tokens)
-            if len(row) != self.lengths[index]:
-                raise BatchError(index, f"{len(row)} tokens, but its input shape has {self.lengths[index]}")
-            trees[group].add_row(row)
-            members[group].append(index)
+            if group != INACTIVE_GROUP:
+                self.rows[index] = self._row(index)
+                members[group].append(index)
         self.parents: list[int] = [-1]
         self.depths: list[int] = [0]
         self.sources: list[int] = [-1]
         self.terminals: list[int] = [ROOT] * len(self.requests)
-        for tree, requests in zip(trees, members, strict=True):
-            self._append_tree(tree, requests)
+        for requests in members:
+            if self.share:
+                tree = PrefixTree(self.tokens)
+                for index in requests:
+                    tree.add_row(self.rows[index])
+                self._append_tree(tree, requests)
+            else:
+                self._append_apart(requests)
+
+    def _row(self, index: int) -> Any:
+        """The tokens of a request. Raises `BatchError` where there are none to find prefixes in, or another number."""
+        given = self.requests[index].tokens
+        if given is None:
+            if self.share:
+                raise BatchError(index, "has no tokens to find prefixes in (share=False plans by lengths alone)")
+            return None
+        row = self.tokens.row(given)
+        if len(row) != self.lengths[index]:
+            raise BatchError(index, f"{len(row)} tokens, but its input shape has {self.lengths[index]}")
+        return row
+
+    def _append_apart(self, requests: list[int]) -> None:
+        """Each request as the only one of its path. One without rows ends at the root, as in a tree."""
+        for index in requests:
+            if self.lengths[index]:
+                self.terminals[index] = len(self.parents)
+                self.parents.append(ROOT)
+                self.depths.append(self.lengths[index])
+                self.sources.append(index)
 
     def _append_tree(self, tree: PrefixTree, requests: list[int]) -> None:
         nodes = tree.freeze()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pricing.kernel.quantities import ceil_div
-from pricing.planner.batch import INACTIVE_GROUP, Batch, GroupKey
+from pricing.planner.batch import INACTIVE_GROUP, Batch, BatchError, GroupKey
 from pricing.planner.curve import gather
 from pricing.planner.prefix_tree import ROOT
 
@@ -66,7 +66,13 @@ class Layout:
 
 
 def layout_of(batch: Batch, requests: Sequence[int], row_multiple: int = 1) -> Layout:
-    """The full-sharing layout of `requests` (indices in the batch). Its `packed_rows` equal the wave's shape."""
+    """The full-sharing layout of `requests` (indices in the batch). Its `packed_rows` equal the wave's shape.
+
+    Raises `BatchError` where a request was planned without tokens.
+    """
+    for request in requests:
+        if batch.rows[request] is None:
+            raise BatchError(request, "was planned by its length alone: without tokens there is no layout")
     return _LayoutBuilder(batch, row_multiple).build(requests)
 
 

@@ -50,6 +50,7 @@ from pricing.planner.agreement import agree
 from pricing.planner.batch import Batch, BatchError, GroupKey, Item, PlanRequest
 from pricing.planner.curve import WaveShape
 from pricing.planner.judge import Judge, Profiles, profile_of
+from pricing.planner.most_rows import RowBudget, most_rows
 from pricing.planner.quorum import SINGLE_PROCESS, Quorum
 from pricing.planner.refusal import Refusal
 from pricing.planner.rules import Verdict
@@ -66,6 +67,7 @@ __all__ = [
     "PlanRequest",
     "ProbeTest",
     "Refusal",
+    "RowBudget",
     "RungTried",
     "Setting",
     "SplitChild",
@@ -73,6 +75,7 @@ __all__ = [
     "WavePlan",
     "WaveShape",
     "WidthTried",
+    "most_rows",
     "plan_batch",
     "plan_wave",
 ]

@@ -28,7 +28,8 @@ class WaveSummary:
     """What a chart needs of one wave: a line of the spool's wave file.
 
     estimate_bytes: what was held against `available_bytes`. observed_bytes: peak above the baseline, None where none
-    was read; `complete` is whether that reading saw the whole wave.
+    was read; `complete` is whether that reading saw the whole wave. footprint_bytes: what the allocator took of the
+    device above the baseline, where a reading that began with a released cache says (never in lines of 0.1).
     """
 
     version: Count
@@ -51,6 +52,7 @@ class WaveSummary:
     subforwards: Count | None
     observed_bytes: Count | None
     complete: bool
+    footprint_bytes: Count | None = None
 
     @classmethod
     def of(cls, record: DecisionRecord) -> WaveSummary:
@@ -76,6 +78,7 @@ class WaveSummary:
             subforwards=record.subforwards,
             observed_bytes=None if observed is None else observed.peak_delta_bytes,
             complete=observed is not None and observed.complete,
+            footprint_bytes=None if observed is None else observed.footprint_bytes,
         )
 
     def line(self) -> dict[str, object]:
@@ -87,6 +90,11 @@ class WaveSummary:
     @property
     def headroom_bytes(self) -> int:
         return self.available_bytes - self.estimate_bytes
+
+    @property
+    def used_bytes(self) -> int | None:
+        """What the wave was seen to take of the device: its footprint where that was read, else its peak."""
+        return self.observed_bytes if self.footprint_bytes is None else self.footprint_bytes
 
     @property
     def is_cold(self) -> bool:

@@ -1,17 +1,16 @@
-"""What a folder of records says about a run: its waves in order, what went wrong, and what to do about it.
+"""What a folder of records says about a run: its waves in order, by rank and process, and the records beside them.
 
-Everything is computed here; `pricing.report.html` and the command line only show it.
+Everything is computed here and in `findings`; the page and the command line only show it.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -20,33 +19,58 @@ from pricing.formats.files import open_regular
 from pricing.formats.strict_json import parse_json
 from pricing.kernel.errors import FileFormatError, PricingError
 from pricing.kernel.laws import LAWS
-from pricing.kernel.quantities import GIB, MIB
-from pricing.planner.budget import BudgetVerdict
 from pricing.planner.rules import Verdict
 from pricing.records.metrics import SUMMARY_VERSION, WaveSummary
 from pricing.records.record import DecisionRecord, Event
 from pricing.records.record_file import ReadRecord, read_record
-from pricing.records.replay import Answer, WhatIf, replay, what_if
+from pricing.records.replay import WhatIf, replay, what_if
 from pricing.records.spool import WAVES_SUFFIX, record_paths, wave_paths
-
-LOOSE_OVER: Final = Fraction(1)
-"""Median over-estimate from which on prices are called loose: twice the observed peak."""
 
 MAX_LINE_BYTES: Final = 1 << 16
 """Longest wave line read; ours are about 400 B."""
 
+MAX_WAVES: Final = 200_000
+"""Wave lines kept of a folder, the newest of each process: about 1 KB of memory each."""
+
+PROGRESS_WAVES: Final = 1_000
+"""So many lines are read between two words about how far the reading is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """The waves of one process, oldest first. `label` is unique within a report."""
+class Process:
+    """The waves that one process left in the folder, oldest first. `writer`: the name of its files."""
 
-    label: str
+    writer: str
     waves: tuple[WaveSummary, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The waves recorded under one name: of one process, or of several one after another (a run that was restarted).
+
+    `label` is unique within a report.
+    """
+
+    label: str
+    processes: tuple[Process, ...]
+
+    @property
+    def waves(self) -> tuple[WaveSummary, ...]:
+        return tuple(chain.from_iterable(process.waves for process in self.processes))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Position in `waves` of the first wave of each process."""
+        found, at = [], 0
+        for process in self.processes:
+            found.append(at)
+            at += len(process.waves)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One record: whether it replays, and what the other laws would have said (empty unless something went wrong)."""
+    """One record: whether it replays, and what the other laws would have said of it."""
 
     source: str
     read: ReadRecord
@@ -57,37 +81,28 @@ class Recorded:
     def record(self) -> DecisionRecord:
         return self.read.record
 
-
-class Severity(StrEnum):
-    """How much a finding matters, most first."""
-
-    FAILED = "failed"
-    REFUSED = "refused"
-    NOTICE = "notice"
-    GOOD = "good"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that a person should know, and what to do about it."""
-
-    severity: Severity
-    what: str
-    advice: str
+    @property
+    def writer(self) -> str:
+        return self.source.split("-")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A run. `unreadable` says which files or lines were passed over and why."""
+    """A run. unreadable: which files or lines were passed over and why. left_out: older waves beyond `MAX_WAVES`."""
 
     title: str
     series: tuple[Series, ...]
     records: tuple[Recorded, ...]
     unreadable: tuple[str, ...]
+    left_out: int = 0
 
     @property
     def waves(self) -> tuple[WaveSummary, ...]:
-        return tuple(wave for series in self.series for wave in series.waves)
+        return tuple(chain.from_iterable(process.waves for process in self.processes))
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        return tuple(chain.from_iterable(series.processes for series in self.series))
 
     def count(self, event: Event) -> int:
         return sum(1 for wave in self.waves if wave.event is event)
@@ -111,11 +126,7 @@ class RunReport:
     @property
     def median_over(self) -> Fraction | None:
         """Median of price / observed - 1 over the scored waves."""
-        shares = sorted(Fraction(wave.estimate_bytes, wave.observed_bytes or 1) - 1 for wave in self.scored)
-        if not shares:
-            return None
-        middle = len(shares) // 2
-        return shares[middle] if len(shares) % 2 else (shares[middle - 1] + shares[middle]) / 2
+        return median([Fraction(wave.estimate_bytes, wave.observed_bytes or 1) - 1 for wave in self.scored])
 
     @property
     def tightest(self) -> WaveSummary | None:
@@ -131,32 +142,64 @@ class RunReport:
     def failures(self) -> tuple[Recorded, ...]:
         return tuple(item for item in self.records if item.record.event is Event.OUT_OF_MEMORY)
 
-    def findings(self) -> tuple[Finding, ...]:
-        """What to know and to do, most urgent first. Never empty."""
-        found = [finding for rule in _RULES for finding in rule(self)]
-        return tuple(found or [_all_well(self)])
-
 
 _WITHIN_BUDGET: Final = frozenset((Verdict.RUN, Verdict.SPLIT))
+
+
+def median(values: Sequence[Fraction]) -> Fraction | None:
+    """The median, exactly; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 # --- reading a folder ------------------------------------------------------------------------------------------------
 
 
-def read_run(folder: str | os.PathLike[str], title: str | None = None) -> RunReport:
-    """The run whose records and wave lines lie in `folder`. What cannot be read is listed. Raises `OSError`."""
+def read_run(
+    folder: str | os.PathLike[str], title: str | None = None, progress: Callable[[int], None] = lambda _waves: None
+) -> RunReport:
+    """The run whose records and wave lines lie in `folder`. What cannot be read is listed. Raises `OSError`.
+
+    `progress` is called with the number of records and wave lines read so far.
+    """
     unreadable: list[str] = []
-    records = list(_read_records(folder, unreadable))
-    lines = {path.name.removesuffix(WAVES_SUFFIX): _read_waves(path, unreadable) for path in wave_paths(folder)}
-    found = {writer: waves for writer, waves in lines.items() if waves}
-    for writer, waves in _waves_of_records(records).items():
-        found.setdefault(writer, waves)
+    records = []
+    for record in _read_records(folder, unreadable):
+        records.append(record)
+        progress(len(records))
+    found: dict[str, deque[WaveSummary]] = {}
+    seen = 0
+    for path in wave_paths(folder):
+        waves: deque[WaveSummary] = deque(maxlen=MAX_WAVES)
+        for wave in _read_waves(path, unreadable):
+            waves.append(wave)
+            seen += 1
+            if seen % PROGRESS_WAVES == 0:
+                progress(len(records) + seen)
+        if waves:
+            found[path.name.removesuffix(WAVES_SUFFIX)] = waves
+            _keep_newest(list(found.values()))
+    kept = sum(map(len, found.values()))
+    for writer, recorded in _waves_of_records(records).items():
+        found.setdefault(writer, deque(recorded))
     return RunReport(
         title=Path(folder).resolve().name if title is None else title,
-        series=tuple(_labelled(list(found.values()))),
+        series=tuple(_by_name([Process(writer=writer, waves=tuple(waves)) for writer, waves in found.items()])),
         records=tuple(records),
         unreadable=tuple(unreadable),
+        left_out=seen - kept,
     )
+
+
+def _keep_newest(found: Sequence[deque[WaveSummary]]) -> None:
+    """Drop the oldest waves of the longest processes until no more than `MAX_WAVES` are held."""
+    while sum(map(len, found)) > MAX_WAVES:
+        longest = max(found, key=len)
+        for _ in range(-(-len(longest) // 8)):
+            longest.popleft()
 
 
 def _read_records(folder: str | os.PathLike[str], unreadable: list[str]) -> Iterator[Recorded]:
@@ -174,28 +217,30 @@ def _read_records(folder: str | os.PathLike[str], unreadable: list[str]) -> Iter
 
 
 def _alternatives(record: DecisionRecord) -> Iterator[WhatIf]:
-    """What every other law would have said of a wave that did not run through."""
-    if record.event in (Event.REFUSED, Event.OUT_OF_MEMORY):
+    """What every other law would have said: of a wave that did not run through, and of one whose peak was seen."""
+    if record.event in (Event.REFUSED, Event.OUT_OF_MEMORY, Event.OBSERVED):
         for law in LAWS.values():
             if law.name != record.law:
                 yield what_if(record, law, record.safety)
 
 
-def _read_waves(path: Path, unreadable: list[str]) -> tuple[WaveSummary, ...]:
+def _read_waves(path: Path, unreadable: list[str]) -> Iterator[WaveSummary]:
     """The wave lines of one process. The last line of a killed process may be cut off; it is passed over."""
-    waves, skipped = [], 0
+    whole, skipped = 0, 0
     try:
         with open_regular(path) as stream:
             while line := stream.readline(MAX_LINE_BYTES):
                 try:
-                    waves.append(_wave_of_line(line, path.name))
+                    wave = _wave_of_line(line, path.name)
                 except PricingError:
                     skipped += 1
+                else:
+                    whole += 1
+                    yield wave
     except OSError as error:
         unreadable.append(f"{path.name}: {error.strerror or error}")
     if skipped:
-        unreadable.append(f"{path.name}: {skipped} of {skipped + len(waves)} wave lines are not whole")
-    return tuple(waves)
+        unreadable.append(f"{path.name}: {skipped} of {skipped + whole} wave lines are not whole")
 
 
 def _wave_of_line(line: bytes, source: str) -> WaveSummary:
@@ -209,204 +254,15 @@ def _waves_of_records(records: Sequence[Recorded]) -> dict[str, tuple[WaveSummar
     """Waves of writers that left no wave lines (records copied by hand): what was recorded is all there is."""
     found: dict[str, list[WaveSummary]] = {}
     for item in records:
-        found.setdefault(item.source.split("-")[0], []).append(WaveSummary.of(item.record))
+        found.setdefault(item.writer, []).append(WaveSummary.of(item.record))
     return {writer: tuple(sorted(waves, key=lambda wave: wave.index)) for writer, waves in found.items()}
 
 
-def _labelled(found: Sequence[tuple[WaveSummary, ...]]) -> Iterator[Series]:
-    """Series by name; processes of one name (a restarted run) are numbered."""
-    names = [waves[0].name or "process" for waves in found]
-    seen: Counter[str] = Counter()
-    for name, waves in sorted(zip(names, found, strict=True), key=lambda pair: pair[0]):
-        seen[name] += 1
-        label = name if names.count(name) == 1 else f"{name}, part {seen[name]}"
-        yield Series(label=label, waves=waves)
-
-
-# --- findings --------------------------------------------------------------------------------------------------------
-
-
-def _out_of_memory(report: RunReport) -> Iterator[Finding]:
-    count = report.count(Event.OUT_OF_MEMORY)
-    if count:
-        yield Finding(
-            severity=Severity.FAILED,
-            what=f"{_waves(count)} ran out of memory after admission",
-            advice=_failure_advice([item.record for item in report.failures]),
-        )
-
-
-def _failure_advice(records: Sequence[DecisionRecord]) -> str:
-    """By the likeliest cause: nothing was promised, cached memory was counted, or memory outside the price."""
-    unpromised = sum(1 for record in records if _is_unpromised(record))
-    on_cache = sum(1 for record in records if _leaned_on_cache(record))
-    if not records:
-        return "No record of it is left in this folder: give the spool more room, or look in the trainer's log."
-    if unpromised:
-        return (
-            f"{_of(unpromised, len(records)).capitalize()} ran as a cold start or a probe, which nothing promises to "
-            "fit. Begin with a smaller item, or load the profile that an earlier run learned."
-        )
-    if on_cache:
-        return (
-            f"{_of(on_cache, len(records)).capitalize()} fitted only by counting what the allocator had cached. Cached "
-            "is not free: release the cache before such a wave (verdict `release`), and keep the reserve physically "
-            "free."
-        )
-    least = min(record.headroom_bytes for record in records)
-    return (
-        f"The admission had {gib(least)} to spare, so the price alone does not explain it. Look for memory outside the "
-        "price: another process on the device, a library that allocates for itself, fragmentation, or a loss that "
-        "keeps more than 6 KiB a logical row. The records below keep the admission's own figures."
-    )
-
-
-def _is_unpromised(record: DecisionRecord) -> bool:
-    return record.verdict in (Verdict.COLD_START, Verdict.PROBE) or WaveSummary.of(record).is_cold
-
-
-def _leaned_on_cache(record: DecisionRecord) -> bool:
-    """Whether the wave fitted only because cached bytes were counted, and the cache was not released for it."""
-    if record.handoff is not None and record.handoff.verdict == BudgetVerdict.RELEASE:
-        return False
-    held = record.handoff.budget if record.handoff is not None else record.budget
-    return held is not None and record.required_bytes > held.free_bytes - held.reserve_bytes
-
-
-def _under_priced(report: RunReport) -> Iterator[Finding]:
-    under = report.under
-    if not under:
-        return
-    worst = max(under, key=lambda wave: Fraction(wave.observed_bytes or 0, max(1, wave.estimate_bytes)))
-    miss = Fraction(worst.observed_bytes or 0, max(1, worst.estimate_bytes)) - 1
-    yield Finding(
-        severity=Severity.FAILED,
-        what=f"{_waves(len(under))} peaked above the price, at most by {percent(miss)} ({_place(worst)})",
-        advice="This must not happen to a wave like those already seen. Until it is understood, "
-        f"{_more_safety(report)}. Then look whether the wave was smaller than any before it (not promised), or its "
-        "loss keeps more than 6 KiB a logical row.",
-    )
-
-
-def _more_safety(report: RunReport) -> str:
-    """The least safety factor in hundredths that would have covered every recorded peak."""
-    records = [item.record for item in report.records if item.record.observed is not None]
-    needed = [
-        Fraction(record.safety.numerator, record.safety.denominator)
-        * Fraction(record.observed.peak_delta_bytes, record.required_bytes)
-        for record in records
-        if record.observed is not None and record.required_bytes and WaveSummary.of(record).is_under
-    ]
-    if not needed:
-        return "raise the safety factor by as much"
-    hundredths = math.ceil(100 * max(needed))
-    return f"raise the safety factor to {hundredths // 100}.{hundredths % 100:02d} or more"
-
-
-def _refused(report: RunReport) -> Iterator[Finding]:
-    count = report.count(Event.REFUSED)
-    if not count:
-        return
-    yield Finding(
-        severity=Severity.REFUSED,
-        what=f"{_waves(count)} {'was' if count == 1 else 'were'} refused before anything ran",
-        advice=_refusal_advice([item for item in report.refusals if not item.record.refused_elsewhere]),
-    )
-
-
-def _refusal_advice(refusals: Sequence[Recorded]) -> str:
-    if not refusals:
-        return "The reason lies on another rank, or its record is gone: look at the records of every rank."
-    helped = Counter(
-        answer.law
-        for item in refusals
-        for answer in item.what_ifs
-        if answer.answer is not Answer.REFUSED and answer.law != "logical"
-    )
-    most = max((item.record.refusal.shortfall_bytes for item in refusals if item.record.refusal), default=0)
-    advice = f"The largest misses its budget by {gib(most)}." if most else "Each has its reason below."
-    if helped:
-        law, count = helped.most_common(1)[0]
-        return f"{advice} Under the {law} law {_of(count, len(refusals))} would have run: consider it."
-    return f"{advice} No other law would have run them: free as much, or make the item smaller (below: by how much)."
-
-
-def _loose(report: RunReport) -> Iterator[Finding]:
-    median = report.median_over
-    if median is None or median < LOOSE_OVER:
-        return
-    laws = sorted({wave.law for wave in report.scored})
-    advice = "Waves are narrower than they could be."
-    if "frontier" not in laws and "frontier" in LAWS:
-        advice += " The frontier law follows mixed wave sizes far more closely: `pricing replay FOLDER --law frontier`"
-        advice += " shows what it would have priced."
-    yield Finding(
-        severity=Severity.NOTICE,
-        what=f"prices are loose: at the median {percent(median)} over the observed peak",
-        advice=advice,
-    )
-
-
-def _not_replaying(report: RunReport) -> Iterator[Finding]:
-    differing = [item for item in report.records if not item.replays]
-    if differing:
-        yield Finding(
-            severity=Severity.NOTICE,
-            what=f"{len(differing)} of {len(report.records)} records do not replay to the byte in this build",
-            advice="`pricing replay FOLDER` names the first difference. Records of an older build may differ rightly.",
-        )
-    if report.unreadable:
-        yield Finding(
-            severity=Severity.NOTICE,
-            what=f"{len(report.unreadable)} files could not be read in full",
-            advice="They are listed at the end. A process that was killed leaves at most one line cut off.",
-        )
-
-
-def _all_well(report: RunReport) -> Finding:
-    if not report.waves:
-        return Finding(
-            severity=Severity.NOTICE,
-            what="nothing was recorded in this folder",
-            advice="Give the trainer's recorder this folder as its spool.",
-        )
-    return Finding(
-        severity=Severity.GOOD,
-        what=f"all {_waves(report.ran)} ran, each within its price",
-        advice="Nothing to do.",
-    )
-
-
-_RULES: Final = (_out_of_memory, _under_priced, _refused, _loose, _not_replaying)
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
-def gib(byte_count: int) -> str:
-    """Bytes in GiB with two decimals; in MiB below a tenth of a GiB, in KiB below a tenth of a MiB."""
-    if abs(byte_count) < MIB // 10:
-        return f"{byte_count / 1024:,.1f} KiB"
-    if abs(byte_count) < GIB // 10:
-        return f"{byte_count / MIB:,.1f} MiB"
-    return f"{byte_count / GIB:,.2f} GiB"
-
-
-def percent(share: Fraction | float) -> str:
-    """A share in percent: one decimal below a hundred, none above."""
-    value = float(100 * share)
-    return f"{value:,.1f} %" if abs(value) < 100 else f"{value:,.0f} %"
-
-
-def _place(wave: WaveSummary) -> str:
-    return f"{wave.name} wave {wave.index}" if wave.name else f"wave {wave.index}"
-
-
-def _waves(count: int) -> str:
-    return f"{count:,} wave" if count == 1 else f"{count:,} waves"
-
-
-def _of(count: int, total: int) -> str:
-    if count == total:
-        return "it" if total == 1 else f"all {total}"
-    return f"{count} of {total}"
+def _by_name(processes: Sequence[Process]) -> Iterator[Series]:
+    """Processes by the name they recorded under, oldest first: those of one name are one series."""
+    named: dict[str, list[Process]] = {}
+    for process in processes:
+        named.setdefault(process.waves[0].name, []).append(process)
+    for name, of_name in sorted(named.items()):
+        label = name or ("process" if "process" not in named else "process without a name")
+        yield Series(label=label, processes=tuple(of_name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pricing import contracts
 from pricing.kernel.price import evidence_bytes
-from pricing.kernel.profile import Profile, observe
+from pricing.kernel.profile import Evidence, observe
 from pricing.kernel.quantities import TRUST_GROWTH
 from pricing.kernel.rate_laws import WARM, all_readings_bytes
 from pricing.kernel.reading import Reading
@@ -25,7 +25,7 @@ from proofs.solver.symbolic import both
 COVERING = (*MONOTONE, rounding_up_is_the_least_integer_above, the_safety_factor_never_shrinks)
 
 
-def is_remembered(profile: Profile, reading: Reading) -> bool:
+def is_remembered(profile: Evidence, reading: Reading) -> bool:
     """The profile's rates are at least the reading's: the all-readings rate, and the warm one, which is there."""
     warm, rate = profile.warm_bytes_per_row, reading.peak_bytes_per_row
     return warm is not None and both(profile.peak_bytes_per_row >= rate, warm >= rate)

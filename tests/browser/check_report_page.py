@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pricing.report.html import page
+from pricing.report.html import page, style_sheet
 from pricing.report.run_report import read_run
-from pricing.report.style import STYLE
 from tests.records.recorded_run import record_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -90,8 +89,8 @@ def screenshot(path: Path, theme: str) -> Pixels:
 
 def variables(theme: str) -> dict[str, tuple[int, int, int]]:
     """The style sheet's colours in one theme."""
-    light, dark = re.findall(r":root\{(.*?)\}", STYLE, re.S)
-    texts = dict(re.findall(r"--([\w-]+):#(\w{6})", light if theme == "light" else dark))
+    light, dark = re.findall(r":root \{(.*?)\}", style_sheet(), re.S)
+    texts = dict(re.findall(r"--([\w-]+): #(\w{6})", light if theme == "light" else dark))
     return {name: (int(text[:2], 16), int(text[2:4], 16), int(text[4:], 16)) for name, text in texts.items()}
 
 

@@ -131,6 +131,15 @@ def test_split_and_floor_and_multiple_are_taken(tmp_path: Path, profile_path: st
     assert (floored["verdict"], floored["price"]["binding_term"]) == ("refuse", "floor")
 
 
+def test_no_share_runs_every_request_whole(tmp_path: Path, profile_path: str) -> None:
+    options = (written(tmp_path, rollouts()), "--profile", profile_path, "--budget", "300MiB")
+    shared, apart = planned(*options), planned(*options, "--no-share")
+    assert (shared["share"], apart["share"]) == (True, False)
+    assert all(wave["packed_rows"] == wave["logical_rows"] for wave in apart["waves"])
+    assert sum(wave["logical_rows"] for wave in apart["waves"]) == sum(wave["logical_rows"] for wave in shared["waves"])
+    assert len(apart["waves"]) > len(shared["waves"])
+
+
 def test_cluster_reorders_and_says_how(tmp_path: Path, profile_path: str) -> None:
     lines = rollouts(2, 2)
     path = written(tmp_path, [lines[at] for at in (0, 2, 1, 3)])

@@ -240,14 +240,14 @@ def test_no_flipped_bit_makes_another_profile(tmp_path: Path) -> None:
     save_profile(path, PROFILE, signature(), {"torch": "2.13"})
     content, right = path.read_bytes(), load_profiles(path)
     draw, refused = random.Random(20), 0
-    for _ in range(3_000):
+    for _ in range(600):
         at, bit = draw.randrange(len(content)), 1 << draw.randrange(8)
         path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
         try:
             assert load_profiles(path) == right, (at, bit)
         except (FileFormatError, ProfileError):
             refused += 1
-    assert refused > 2_900
+    assert refused > 570
 
 
 def test_a_file_without_a_checksum_is_read_as_0_1_wrote_it(tmp_path: Path) -> None:

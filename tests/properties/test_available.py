@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.contracts.available import plan_is_admitted
+from pricing import contracts
 from pricing.planner import budget as budgets
 from pricing.planner.budget import Budget, BudgetVerdict
 
@@ -26,6 +27,7 @@ def budgets_and_releases(draw: st.DrawFn) -> tuple[Budget, int]:
     return budget, draw(st.integers(0, cache_bytes) | st.just(0) | st.just(cache_bytes))
 
 
+@pytest.mark.invariant("INV-17")
 @given(drawn=budgets_and_releases(), beside=st.integers(-2, 2), required=st.none() | COUNTS)
 def test_what_fits_the_plan_is_admitted(drawn: tuple[Budget, int], beside: int, required: int | None) -> None:
     planned, released_bytes = drawn
@@ -34,7 +36,7 @@ def test_what_fits_the_plan_is_admitted(drawn: tuple[Budget, int], beside: int, 
     if verdict is BudgetVerdict.RELEASE:
         admitted = planned.after_release(released_bytes)
         verdict = budgets.judge_after_release(required_bytes, admitted)
-    assert plan_is_admitted(
+    assert contracts.plan_is_admitted(
         required_bytes=required_bytes,
         planned_available_bytes=planned.available_bytes,
         admitted_available_bytes=admitted.available_bytes,

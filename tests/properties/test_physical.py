@@ -19,6 +19,7 @@ extras = st.one_of(st.just(0), st.just(1), counts(1 << 22))
 shares = st.integers(1, 100)
 
 
+@pytest.mark.invariant("INV-15")
 @every_law
 @given(case=waves_and_profiles(), safety=safeties())
 def test_required_is_the_higher_of_two_prices(law: Law, case: tuple[Wave, Profile], safety: Safety) -> None:
@@ -26,6 +27,7 @@ def test_required_is_the_higher_of_two_prices(law: Law, case: tuple[Wave, Profil
     assert contracts.footprint_is_priced_as_what_is_allocated(*case, law, safety)
 
 
+@pytest.mark.invariant("INV-15")
 @every_law
 @given(case=waves_and_profiles(), more=st.tuples(extras, extras, extras, extras, extras), safety=safeties())
 def test_the_higher_of_two_prices_never_falls(
@@ -44,6 +46,7 @@ def test_the_higher_of_two_prices_never_falls(
     assert contracts.required_never_falls(wave, larger, profile, law, safety)
 
 
+@pytest.mark.invariant("INV-15")
 @given(profile=reachable_profiles(), reading=readings())
 def test_a_footprint_teaches_both_bodies_of_evidence(profile: Profile, reading: Reading) -> None:
     assert contracts.a_footprint_teaches_both(profile, reading)
@@ -52,6 +55,7 @@ def test_a_footprint_teaches_both_bodies_of_evidence(profile: Profile, reading: 
     assert replace(one, footprint=NO_FOOTPRINT) == replace(other, footprint=NO_FOOTPRINT)
 
 
+@pytest.mark.invariant("INV-16")
 @every_law
 @given(data=st.data(), before=histories(3), failed=failures, later=histories(4), safety=safeties())
 def test_what_ran_out_of_memory_is_never_admitted_again(
@@ -81,11 +85,13 @@ def as_large(wave: Wave, failed: Reading) -> Wave:
     )
 
 
+@pytest.mark.invariant("INV-18")
 @given(available=counts(1 << 40), reserved=counts(1 << 40), requested=counts(1 << 40))
 def test_a_failure_is_above_what_was_available(available: int, reserved: int, requested: int) -> None:
     assert contracts.failure_is_above_what_was_available(available, reserved, requested)
 
 
+@pytest.mark.invariant("INV-18")
 @every_law
 @given(case=waves_and_profiles(), room=st.one_of(st.just(0), counts(1 << 36)), share=shares, safety=safeties())
 def test_each_failure_raises_the_price_and_narrows_the_next_wave(
@@ -117,6 +123,7 @@ def in_proportion(wave: Wave, packed_rows: int) -> Wave:
     )
 
 
+@pytest.mark.invariant("INV-18")
 def test_the_stated_number_of_failures() -> None:
     assert most_failures(1_000, 1_000) == most_failures(1, 5) == 0
     assert most_failures(17, 16) == 1

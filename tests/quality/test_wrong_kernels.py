@@ -13,10 +13,12 @@ from hypothesis.errors import NoSuchExample
 
 from pricing import contracts
 from pricing.kernel.errors import PricingError
+from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe_all
 from pricing.kernel.quantities import DEFAULT_SAFETY, more_sharing
 from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec
+from pricing.planner import budget as budgets
 from pricing.testing import (
     counts,
     growths,
@@ -30,6 +32,7 @@ from pricing.testing import (
     waves_and_profiles,
     workloads,
 )
+from tests.properties import test_available, test_physical
 from tests.quality.wrong_kernels import WRONG_KERNELS, WrongKernel, installed
 
 SEARCH = settings(
@@ -43,6 +46,8 @@ SEARCH = settings(
 rate_laws = st.sampled_from([LOGICAL, PACKED, WARM])
 safeties = st.just(DEFAULT_SAFETY)
 extras = st.one_of(st.just(1), counts(1 << 22))
+MOST_BYTES = 1 << 58
+"""More than a device has, with room for a raise below what a quantity may be."""
 seeded_cases = waves_and_profiles(min_packed_rows=1, seeded=True)
 any_cases = waves_and_profiles()
 inactive = st.lists(st.just(RequestSpec(input_shape=(8,))), min_size=1, max_size=2)
@@ -71,6 +76,42 @@ def _more_sharing_never_cheapens(parts: Any) -> bool:
     sharing = more_sharing(profile.sharing, reading.logical_rows, reading.packed_rows)
     richer = replace(profile, sharing=sharing)
     return contracts.more_sharing_never_cheapens(wave, profile, richer, law)
+
+
+def _is_failed_again(parts: Any) -> bool:
+    before, failed, later, wave, law, safety = parts
+    profile = observe_all(Profile(), before)
+    return contracts.failed_wave_is_never_admitted_again(
+        profile, failed, later, test_physical.as_large(wave, failed), law, safety
+    )
+
+
+def _each_failure_raises(parts: Any) -> bool:
+    (wave, profile), room, law = parts
+    available = min(MOST_BYTES, required_bytes(wave, profile, law) + room)
+    return contracts.each_failure_raises_the_price(profile, wave, available, law)
+
+
+def _narrower_stays_dear(parts: Any) -> bool:
+    (wave, profile), room, share, law = parts
+    narrower = test_physical.in_proportion(wave, max(1, wave.packed_rows * share // 100))
+    available = min(MOST_BYTES, required_bytes(wave, profile, law) + room)
+    return contracts.narrower_waves_stay_dear(profile, wave, narrower, available, law)
+
+
+def _plan_is_admitted(parts: Any) -> bool:
+    (planned, released), beside = parts
+    required = max(0, planned.available_bytes + beside)
+    admitted, verdict = planned, budgets.judge(required, planned)
+    if verdict is budgets.BudgetVerdict.RELEASE:
+        admitted = planned.after_release(released)
+        verdict = budgets.judge_after_release(required, admitted)
+    return contracts.plan_is_admitted(
+        required_bytes=required,
+        planned_available_bytes=planned.available_bytes,
+        admitted_available_bytes=admitted.available_bytes,
+        is_admitted=verdict is budgets.BudgetVerdict.RUN,
+    )
 
 
 # How to call each predicate that a wrong kernel names: arguments, and how they are spread over its parameters.
@@ -178,6 +219,39 @@ PROBES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bool]]] = {
         st.tuples(reachable_profiles(1), readings()),
         lambda a: contracts.profile_stays_reachable(*a),
     ),
+    "required_is_the_higher_price": (
+        st.tuples(any_cases, rate_laws),
+        lambda a: contracts.required_is_the_higher_price(a[0][0], a[0][1], a[1]),
+    ),
+    "footprint_is_priced_as_what_is_allocated": (
+        st.tuples(any_cases, rate_laws),
+        lambda a: contracts.footprint_is_priced_as_what_is_allocated(a[0][0], a[0][1], a[1]),
+    ),
+    "a_footprint_teaches_both": (
+        st.tuples(reachable_profiles(), readings()),
+        lambda a: contracts.a_footprint_teaches_both(*a),
+    ),
+    "failed_wave_is_never_admitted_again": (
+        st.tuples(
+            histories(2),
+            test_physical.failures,
+            histories(3),
+            waves(Profile(), min_packed_rows=1),
+            rate_laws,
+            safeties,
+        ),
+        _is_failed_again,
+    ),
+    "failure_is_above_what_was_available": (
+        st.tuples(counts(1 << 40), counts(1 << 40), counts(1 << 40)),
+        lambda a: contracts.failure_is_above_what_was_available(*a),
+    ),
+    "each_failure_raises_the_price": (st.tuples(any_cases, counts(1 << 36), rate_laws), _each_failure_raises),
+    "narrower_waves_stay_dear": (
+        st.tuples(any_cases, counts(1 << 36), test_physical.shares, rate_laws),
+        _narrower_stays_dear,
+    ),
+    "plan_is_admitted": (st.tuples(test_available.budgets_and_releases(), st.integers(-2, 2)), _plan_is_admitted),
     "inactive_requests_change_nothing": (
         st.tuples(request_groups(), inactive),
         lambda a: contracts.inactive_requests_change_nothing(a[0], a[1], ONE_LAYER_FULL),

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing.kernel import law, merge, price, profile, quantities, rate_laws, requests
+from pricing.kernel import law, merge, price, profile, quantities, rate_laws, reading, requests
 from pricing.kernel.law import Ineligible
-from pricing.kernel.profile import Profile
+from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import Sharing
-from pricing.kernel.reading import Reading
+from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import RequestGroup, RequestSpec, Signature, Workload
 from pricing.kernel.wave import Wave
+from pricing.planner import budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,6 +294,77 @@ def _short_flag_in_identity(groups: Any, recompute: Any, *, topology: str) -> Si
 
 def _no_short_gate(workload: Workload) -> bool:
     return False
+
+
+# --- wrong footprints ------------------------------------------------------------------------------------------------
+
+
+def _footprint_ignored(wave: Wave, known: Profile, chosen: Any = rate_laws.WARM, safety: Any = None) -> int:
+    return price.evidence_bytes(wave, known, chosen, safety or quantities.DEFAULT_SAFETY)
+
+
+def _lower_of_two(wave: Wave, known: Profile, chosen: Any = rate_laws.WARM, safety: Any = None) -> int:
+    safety = safety or quantities.DEFAULT_SAFETY
+    return min(
+        price.evidence_bytes(wave, known, chosen, safety), price.footprint_price_bytes(wave, known, chosen, safety)
+    )
+
+
+def _footprint_alone(wave: Wave, known: Profile, chosen: Any = rate_laws.WARM, safety: Any = None) -> int:
+    return price.footprint_price_bytes(wave, known, chosen, safety or quantities.DEFAULT_SAFETY)
+
+
+def _cold_factor_missing(wave: Wave, allocated: int) -> int:
+    return allocated
+
+
+def _cold_factor_rounded_down(wave: Wave, allocated: int) -> int:
+    return allocated if wave.packed_rows == 0 else 4 * allocated // 3
+
+
+def _failures_teach_nothing(known: Evidence, told: Reading) -> Evidence:
+    return known if told.kind is ReadingKind.OUT_OF_MEMORY else _right_observe_footprint(known, told)
+
+
+def _failures_are_whole_waves(known: Evidence, told: Reading) -> Evidence:
+    is_failure = told.kind is ReadingKind.OUT_OF_MEMORY
+    return _right_observe_footprint(known, replace(told, kind=ReadingKind.WHOLE_WAVE) if is_failure else told)
+
+
+def _failures_wait_for_the_seed(known: Evidence, told: Reading) -> bool:
+    return known.complete_readings >= 1
+
+
+def _finished_waves_teach_no_footprint(known: Evidence, told: Reading) -> Evidence:
+    return _right_observe_footprint(known, told) if told.kind is ReadingKind.OUT_OF_MEMORY else known
+
+
+def _needed_what_was_available(*, available_bytes: int, reserved_bytes: int, requested_bytes: int) -> int:
+    return max(1, available_bytes, reserved_bytes + requested_bytes)
+
+
+def _needed_a_byte_more(*, available_bytes: int, reserved_bytes: int, requested_bytes: int) -> int:
+    return max(available_bytes + 1, reserved_bytes + requested_bytes)
+
+
+def _only_the_raise(*, available_bytes: int, reserved_bytes: int, requested_bytes: int) -> int:
+    return max(1, quantities.ceil_div(17 * available_bytes, 16))
+
+
+def _only_what_is_free_after_a_release(required_bytes: int, sample: budget.Budget) -> budget.BudgetVerdict:
+    fits = budget.fits(required_bytes, sample.physical_bytes)
+    return budget.BudgetVerdict.RUN if fits else budget.BudgetVerdict.REFUSE
+
+
+def _released_beyond_the_process_limit(sample: budget.Budget, released_bytes: int) -> budget.Budget:
+    return replace(
+        sample,
+        free_bytes=sample.free_bytes + released_bytes,
+        reusable_cache_bytes=sample.reusable_cache_bytes - released_bytes,
+    )
+
+
+_right_observe_footprint = profile.observe_footprint
 
 
 # --- wrong merging ---------------------------------------------------------------------------------------------------
@@ -700,5 +772,125 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         merge,
         "_larger",
         _least_rate,
+    ),
+    _kernel(
+        "footprint_ignored",
+        "the price of what is allocated alone: 64 of 77 waves ran out of memory by it",
+        "required_is_the_higher_price",
+        price,
+        "required_bytes",
+        _footprint_ignored,
+    ),
+    _kernel(
+        "lower_of_two_prices",
+        "the minimum of the two prices for their maximum",
+        "required_is_the_higher_price",
+        price,
+        "required_bytes",
+        _lower_of_two,
+    ),
+    _kernel(
+        "footprint_alone",
+        "the footprint's price alone, though its evidence may be older than that of what is allocated",
+        "required_is_the_higher_price",
+        price,
+        "required_bytes",
+        _footprint_alone,
+    ),
+    _kernel(
+        "cold_factor_missing",
+        "without a footprint the allocated price is taken for one",
+        "footprint_is_priced_as_what_is_allocated",
+        price,
+        "cold_footprint_bytes",
+        _cold_factor_missing,
+    ),
+    _kernel(
+        "cold_factor_rounded_down",
+        "the cold factor truncates",
+        "footprint_is_priced_as_what_is_allocated",
+        price,
+        "cold_footprint_bytes",
+        _cold_factor_rounded_down,
+    ),
+    _kernel(
+        "footprints_of_failures_only",
+        "waves that finished teach no footprint",
+        "a_footprint_teaches_both",
+        profile,
+        "observe_footprint",
+        _finished_waves_teach_no_footprint,
+    ),
+    _kernel(
+        "failures_teach_nothing",
+        "a wave that ran out of memory is forgotten, and planned again",
+        "failed_wave_is_never_admitted_again",
+        profile,
+        "observe_footprint",
+        _failures_teach_nothing,
+    ),
+    _kernel(
+        "failures_wait_for_the_seed",
+        "what ran out of memory before the seed stays out of the warm fit, which then forgets it",
+        "failed_wave_is_never_admitted_again",
+        profile,
+        "is_after_seed",
+        _failures_wait_for_the_seed,
+    ),
+    _kernel(
+        "failures_complete_the_warm_fit",
+        "a wave that ran out of memory passes for one that was seen to its end",
+        "a_footprint_teaches_both",
+        profile,
+        "observe_footprint",
+        _failures_are_whole_waves,
+    ),
+    _kernel(
+        "failed_wave_needed_what_was_available",
+        "a failed wave is taken to need what it had, so it is admitted into the same bytes again",
+        "failure_is_above_what_was_available",
+        reading,
+        "out_of_memory_footprint_bytes",
+        _needed_what_was_available,
+    ),
+    _kernel(
+        "failed_wave_needed_a_byte_more",
+        "each failure raises the price by one byte, so a run fails for ever",
+        "each_failure_raises_the_price",
+        reading,
+        "out_of_memory_footprint_bytes",
+        _needed_a_byte_more,
+    ),
+    _kernel(
+        "failed_wave_as_narrow_as_a_row",
+        "the same, seen from the next plan: it is one row narrower",
+        "narrower_waves_stay_dear",
+        reading,
+        "out_of_memory_footprint_bytes",
+        _needed_a_byte_more,
+    ),
+    _kernel(
+        "what_the_allocator_asked_for_is_ignored",
+        "a failed wave is raised by 1/16, although the allocator said by how much it lacked more",
+        "failure_is_above_what_was_available",
+        reading,
+        "out_of_memory_footprint_bytes",
+        _only_the_raise,
+    ),
+    _kernel(
+        "admission_counts_what_is_free",
+        "a plan counts idle cache, admission after the release counts what is free: the same wave is planned for ever",
+        "plan_is_admitted",
+        budget,
+        "judge_after_release",
+        _only_what_is_free_after_a_release,
+    ),
+    _kernel(
+        "a_release_forgets_the_process_limit",
+        "what went back to the driver is not counted as what the process may take again",
+        "plan_is_admitted",
+        budget.Budget,
+        "after_release",
+        _released_beyond_the_process_limit,
     ),
 )

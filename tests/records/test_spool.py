@@ -37,7 +37,10 @@ from pricing.report.run_report import read_run
 from tests.making import a_reading, a_wave, learned
 from tests.records import spool_writer
 
-KILLS = 200
+KILLS = 40
+"""Writers killed at least; `make fuzz` kills hundreds."""
+MOST_KILLS = 400
+"""So many where none of them was amid a write."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -366,10 +369,12 @@ def test_kill_at_any_point_leaves_only_whole_records(tmp_path: Path) -> None:
     rng, folder = random.Random(5), tmp_path / "spool"
     amid_a_write = found = 0
     seconds = writing_seconds(tmp_path / "measured")
-    for kill in range(KILLS):
+    for kill in range(MOST_KILLS):
         amid_a_write += kill_one_writer(folder, rng, seconds=seconds)
         if kill % 20 == 19:
             found += assert_only_whole_records(folder)
+            if kill >= KILLS - 1 and amid_a_write:
+                break
     assert found > 0, "writers were killed before they wrote anything: nothing was tested"
     assert amid_a_write > 0, "no writer was killed amid a write: nothing was tested"
     report = read_run(folder)
@@ -392,7 +397,7 @@ def test_the_kill_test_finds_a_writer_that_is_not_atomic(tmp_path: Path) -> None
 
     rng, broken = random.Random(6), 0
     seconds = writing_seconds(tmp_path / "measured")
-    for _ in range(KILLS):
+    for _ in range(MOST_KILLS):
         kill_one_writer(tmp_path, rng, patch, seconds)
         for path in record_paths(tmp_path):
             try:
@@ -405,13 +410,14 @@ def test_the_kill_test_finds_a_writer_that_is_not_atomic(tmp_path: Path) -> None
 
 
 def test_two_processes_share_a_folder(tmp_path: Path) -> None:
-    writers = [start(tmp_path, "120") for _ in range(2)]
+    writers = [start(tmp_path, "60") for _ in range(2)]
     outputs = [writer.communicate(timeout=60)[0].splitlines() for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
     assert [lines[1].split()[1] for lines in outputs] == ["0", "0"], f"records were dropped: {outputs}"
     assert assert_only_whole_records(tmp_path) > 2
     report = read_run(tmp_path)
-    assert [series.label for series in report.series] == ["writer, part 1", "writer, part 2"]
+    (series,) = report.series
+    assert series.label == "writer" and len(series.processes) == 2
     assert not report.unreadable
 
 

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -42,7 +43,7 @@ def run_ranks(size: int, scenario: Scenario, *, group_timeout_s: int = GROUP_TIM
     context.set_forkserver_preload(["tests.adapters.torch_distributed.ranks"])
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
-        pipes = [context.Pipe(duplex=False) for _ in range(size)]
+        pipes = [context.Pipe() for _ in range(size)]
         processes = [
             context.Process(
                 target=_run_rank, args=(rank, size, store, group_timeout_s, scenario, pipes[rank][1]), daemon=True
@@ -54,6 +55,8 @@ def run_ranks(size: int, scenario: Scenario, *, group_timeout_s: int = GROUP_TIM
             writer.close()  # so that a dead rank ends its pipe
         deadline = time.monotonic() + DEADLINE_S
         outcomes = [_outcome(reader, deadline) for reader, _ in pipes]
+        for reader, _ in pipes:
+            reader.close()  # every rank is done: they may leave
         for process in processes:
             process.join(timeout=max(0.1, deadline - time.monotonic()))
             if process.is_alive():
@@ -90,8 +93,7 @@ def _run_rank(rank: int, size: int, store: str, group_timeout_s: int, scenario: 
         elapsed_s = time.monotonic() - started
         outcome = Outcome(error=type(error).__name__, text=str(error), elapsed_s=elapsed_s)
     results.send(outcome)
-    results.close()
     if outcome.error is None:
-        dist.barrier()  # nobody leaves while a peer may still be talking to it
-        dist.destroy_process_group()
-    os._exit(0)
+        with suppress(EOFError):
+            results.recv()  # nobody leaves while a peer may still be talking to it: until the pipe is closed
+    os._exit(0)  # in order, gloo's threads may abort the process

@@ -14,7 +14,7 @@ def test_the_second_run_starts_warm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "sys.argv", ["demo", "--device", "cpu", "--prompts", "3", "--profiles", str(tmp_path / "p.json")]
+        "sys.argv", ["demo", "--device", "cpu", "--prompts", "2", "--profiles", str(tmp_path / "p.json")]
     )
     demo.main()
     first, second = capsys.readouterr().out.split("run 2")

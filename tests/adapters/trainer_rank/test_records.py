@@ -15,7 +15,8 @@ from pricing.records.record_file import read_record
 from pricing.records.recorder import Recorder, Triggers
 from pricing.records.replay import replay
 from pricing.records.spool import record_paths
-from pricing.report.run_report import Severity, read_run
+from pricing.report.findings import Severity, findings_of
+from pricing.report.run_report import read_run
 from tests.adapters.trainer_rank.wave_contract import run_out_of_memory
 from tests.adapters.trainer_rank.waves import MIB, group, groups, loss_of, rank_on, train
 
@@ -61,7 +62,7 @@ def test_a_refused_item_is_on_record_with_what_was_tried(meter: PeakMeter, tmp_p
     refused = [record for record in read_all(tmp_path) if record.event is Event.REFUSED]
     assert len(refused) == 1 and refused[0].rungs and refused[0].refusal is not None
     assert replay(refused[0]).is_equal
-    assert read_run(tmp_path).findings()[0].severity is Severity.REFUSED
+    assert findings_of(read_run(tmp_path))[0].severity is Severity.REFUSED
 
 
 def test_nothing_is_written_by_default(meter: PeakMeter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,11 @@ from adapters.trainer_rank import (
     TrainerRank,
     WaveRefusedError,
 )
-from pricing.kernel.quantities import MIB
-from tests.adapters.trainer_rank.support import CPU
-from tests.adapters.trainer_rank.waves import decoder, groups, loss_of
+from tests.adapters.trainer_rank.support import CPU, tiny_decoder
+from tests.adapters.trainer_rank.waves import groups, loss_of
 
 ITEMS = 40
+SIZES = {"prompt": 24, "rollouts": 2, "completion": 8}
 
 
 class Scarce(TorchDispatchMode):
@@ -56,7 +56,7 @@ def meter() -> Iterator[PeakMeter]:
 
 def a_loss(wave: MicroBatch) -> Tensor:
     """A mean over the batch's tokens, so that gradients are of the size that a trainer's are."""
-    return loss_of(wave.outputs) / (ITEMS * 4 * 120)
+    return loss_of(wave.outputs) / (ITEMS * 64)
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 def unlimited(items: list[Any]) -> dict[str, Tensor]:
     """The gradients of the same items on a device that holds them all."""
     with meter_for(CPU) as made:
-        model = decoder(CPU)
+        model = tiny_decoder()
         TrainerRank(
             model, meter=made, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False
         ).train_batch(items, a_loss)
@@ -85,12 +85,12 @@ def assert_same_gradients(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> 
 
 def most_bytes(meter: PeakMeter, law: str) -> int:
     """What one item at a time needs, above what is live: the least that a device must hold."""
-    model = decoder(CPU)
+    model = tiny_decoder()
     rank = TrainerRank(
         model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False, law=law
     )
     peaks = []
-    for item in groups(ITEMS)[:6]:
+    for item in groups(3, **SIZES):
         result = rank.train_batch([item], a_loss)
         peaks += [wave.stats.observed_bytes or 0 for wave in result.waves]
     return max(peaks)
@@ -100,23 +100,23 @@ def most_bytes(meter: PeakMeter, law: str) -> int:
 def test_every_item_is_trained_on_a_device_that_holds_a_third(
     meter: PeakMeter, tmp_path: Path, law: str, before: bool
 ) -> None:
-    items = groups(ITEMS)
+    items = groups(ITEMS, **SIZES)
     wanted = unlimited(items)
     with meter_for(CPU) as meter:
         need = most_bytes(meter, law)
-        model = decoder(CPU)
+        model = tiny_decoder()
         if before:
             for value in model.parameters():
                 value.grad = torch.ones_like(value)
         live = meter.counter.allocated() + sum(value.nbytes for value in model.parameters()) * (1 + before)
-        really = live + 3 * need
+        really = live + 4 * need
         profiles = tmp_path / "profiles.json"
 
         def a_rank() -> TrainerRank:
             return TrainerRank(
                 model,
                 meter=meter,
-                memory_bytes=live + 9 * need + 4 * MIB,
+                memory_bytes=live + 12 * need,
                 device=CPU,
                 cold_transient_bytes=0,
                 forecast=False,
@@ -153,7 +153,7 @@ ERRORS = (
 
 
 class Injected(TorchDispatchMode):
-    """Raises one error at one operation, counted from the start."""
+    """Raises one error at one operation, counted from the start. Views do nothing on a device that could fail."""
 
     def __init__(self, at: int, error: BaseException) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -161,8 +161,8 @@ class Injected(TorchDispatchMode):
         self.error = error
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.at -= 1
-        if self.at == 0:
+        self.at -= not func.is_view
+        if self.at == 0 and not func.is_view:
             raise self.error
         return func(*args, **(kwargs or {}))
 
@@ -179,10 +179,10 @@ def counted() -> Iterator[list[int]]:
 @pytest.mark.parametrize("seed", range(12))
 def test_an_injected_error_anywhere_loses_and_repeats_no_gradient(meter: PeakMeter, seed: int) -> None:
     draw = random.Random(seed)
-    items = groups(4)
+    items = groups(4, **SIZES)
     wanted = unlimited(items)
     with meter_for(CPU) as meter:
-        model = decoder(CPU)
+        model = tiny_decoder()
         rank = TrainerRank(
             model,
             meter=meter,
@@ -210,7 +210,7 @@ def test_an_injected_error_anywhere_loses_and_repeats_no_gradient(meter: PeakMet
 
 
 def test_another_error_leaves_gradients_as_they_were(meter: PeakMeter) -> None:
-    model = decoder(CPU)
+    model = tiny_decoder()
     for value in model.parameters():
         value.grad = torch.full_like(value, 2.0)
     rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False)
@@ -223,16 +223,16 @@ def test_another_error_leaves_gradients_as_they_were(meter: PeakMeter) -> None:
         return a_loss(wave)
 
     with pytest.raises(ValueError, match="a bug"):
-        rank.train_batch(groups(4), failing)
+        rank.train_batch(groups(4, **SIZES), failing)
     assert all(torch.equal(value, torch.full_like(value, 2.0)) for value in gradients(model).values())
 
 
 def test_an_item_that_cannot_run_is_left_out_by_name(meter: PeakMeter) -> None:
-    model = decoder(CPU)
-    items = groups(3)
+    model = tiny_decoder()
+    items = groups(3, **SIZES)
     rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False)
     rank.train_batch(items, a_loss)
-    big = [[request for item in groups(24) for request in item]]
+    big = [[request for item in groups(24, **SIZES) for request in item]]
     limit = meter.counter.allocated() + 2 * rank.plan(items[:1]).required_bytes
     small = TrainerRank(model, meter=meter, memory_bytes=limit, device=CPU, cold_transient_bytes=0, forecast=False)
     for signature in rank.profiles:
@@ -246,7 +246,7 @@ def test_an_item_that_cannot_run_is_left_out_by_name(meter: PeakMeter) -> None:
 
 
 def test_outputs_that_can_never_fit_together_are_refused_before_anything_runs(meter: PeakMeter) -> None:
-    model = decoder(CPU)
+    model = tiny_decoder()
     rank = TrainerRank(model, meter=meter, memory_bytes=8 << 30, device=CPU, cold_transient_bytes=0, forecast=False)
     items = [Request(tokens=[1 + n % 9] * 400, hidden_states=True, grads=False) for n in range(40)]
     kept = rank.dp_rank_forward(items[:4])

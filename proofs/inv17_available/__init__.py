@@ -1,0 +1,1 @@
+"""INV-17: what a plan counts as available is what admission counts."""
