@@ -574,8 +574,7 @@ class WaveLoop:
             self.learn(stats.plan.signature, look)
         if not is_sealed:
             self._probed.add(stats.plan.signature)
-            if stats.plan.verdict is Verdict.PROBE:
-                self._lost_probes.add(stats.plan.signature)
+            self._lost_probes.add(stats.plan.signature)
             self._save()  # a run that is killed for this must not repeat it
         if stats.plan.verdict is Verdict.SPLIT:
             key = split_key(stats.plan.signature, stats.plan.children)

@@ -217,8 +217,11 @@ def profile_to_json(profile: Profile) -> Json:
 
 
 def evidence_to_json(evidence: Evidence) -> Json:
-    """What was learned of one quantity, as JSON values."""
-    return {
+    """What was learned of one quantity, as JSON values. Without witnesses it is written as before there were any."""
+    beside: Json = {}
+    if evidence.witnesses:
+        beside["witnesses"] = [_anchor_to_json(anchor) for anchor in evidence.witnesses]
+    return beside | {
         "peak_bytes_per_row": evidence.peak_bytes_per_row,
         "largest_packed_rows": evidence.largest_packed_rows,
         "sharing": sharing_to_json(evidence.sharing),
@@ -231,7 +234,6 @@ def evidence_to_json(evidence: Evidence) -> Json:
             "peak": [_band_to_json(band) for band in evidence.frontier.peak],
             "retained": [_band_to_json(band) for band in evidence.frontier.retained],
         },
-        "witnesses": [_anchor_to_json(anchor) for anchor in evidence.witnesses],
     }
 
 

@@ -8,7 +8,8 @@ they say of a wave is its **witnessed price**, at the law's own safety factor.
 
 A refused wave earns a probe where its price stands **against** its witnessed price: at `AGAINST` times it or more. The
 probe runs once, alone, with the witnessed price held against the device. It proves nothing about the price, which
-stays: the next such wave needs a probe of its own, and gets it, until one runs out of memory.
+stays: the next such wave needs a probe of its own, and gets it, until a wave of the
+signature runs out of memory.
 
 Assumption AGAINST: where the price is twice what a complete reading says of the wave, it is the price that is wrong. A
 signature that no complete reading was seen of has no witness, and starts cold as ever (assumption UNSEEN: of keys not

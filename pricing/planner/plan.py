@@ -102,7 +102,7 @@ def plan_wave(
     available_bytes: this rank's budget (`Budget.available_bytes`); negative refuses everything. profiles: what was
     learned by signature, or a function that says so; a signature that is not there is cold. setting: may be a function
     that reads the live model; what it raises then reaches every rank. probed: signatures that had their probe; lost:
-    those of which a probe ran out of memory.
+    those of which a wave ran out of memory.
     measured_splits: measured peaks of splits that ran, in bytes. On every rank this makes the collectives that
     `pricing.planner.quorum` lists. Raises `PeerPlanningError` where another rank's planning raised, and this rank's own
     error after telling the others.

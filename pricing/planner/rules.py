@@ -72,7 +72,7 @@ def earns_probe(
     """Whether a wave that its price refuses may run once, alone, because complete readings stand against that price.
 
     witnessed_bytes: what these say of the wave (`pricing.kernel.liveness`), which must fit, as the cold price must.
-    lost: a probe of the signature ran out of memory in this process.
+    lost: a wave of the signature ran out of memory in this process.
     """
     return (
         not lost

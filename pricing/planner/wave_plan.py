@@ -40,7 +40,7 @@ class WidthTried:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTest:
     """What a probe is judged by: whether this signature had one, the narrowest wave as if nothing were learned, what
-    complete readings say of it in bytes (None where there are none), and whether a probe of it ran out of memory."""
+    complete readings say of it in bytes (None where there are none), and whether a wave of it ran out of memory."""
 
     had_probe: bool
     cold: Wave

@@ -362,7 +362,7 @@ class RefusalFacts:
 class ProbeFacts:
     """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, the wave as it
     would be priced with nothing learned, what complete readings say of it in bytes (None where there are none), and
-    whether a probe of it ran out of memory."""
+    whether a wave of it ran out of memory."""
 
     had_probe: bool
     cold: WaveFacts
