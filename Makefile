@@ -22,6 +22,7 @@ BIN ?= $(TEST_BIN)
 ENVIRONMENT := $(if $(filter $(TEST_BIN),$(BIN)),.venv/test/.installed)
 PIP_FLAGS := -qq --disable-pip-version-check -c constraints.txt
 TRACES := $(sort $(wildcard spec/evidence/h200/*.jsonl))
+FOOTPRINT_TRACES := spec/evidence/h200-physical/dense-23.jsonl spec/evidence/h200-physical/moe-21.jsonl
 
 .PHONY: run test lint prove deep fuzz bench demo figures test-art test-trainers clean
 
@@ -30,7 +31,7 @@ run:
 	$(PYTHON) -m venv .venv/run
 	$(RUN_BIN)/pip install $(PIP_FLAGS) '.[cli,plot]'
 	mkdir -p out
-	$(RUN_BIN)/pricing backtest $(TRACES) --skip 3 --plot out/backtest.png
+	$(RUN_BIN)/pricing backtest $(TRACES) $(FOOTPRINT_TRACES) --skip 3 --plot out/backtest.png
 
 test: $(ENVIRONMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
@@ -52,20 +53,21 @@ prove: $(ENVIRONMENT)
 
 bench: $(ENVIRONMENT)
 	mkdir -p benchmarks/results
-	$(BIN)/pricing backtest $(TRACES) --skip 3 --json > benchmarks/results/backtest.json
-	$(BIN)/pricing backtest $(TRACES) --skip 3 --order descending --json > benchmarks/results/backtest-descending.json
+	$(BIN)/pricing backtest $(TRACES) $(FOOTPRINT_TRACES) --skip 3 --json > benchmarks/results/backtest.json
+	$(BIN)/pricing backtest $(TRACES) $(FOOTPRINT_TRACES) --skip 3 --order descending --json > benchmarks/results/backtest-descending.json
 	$(BIN)/python -m benchmarks.price --output benchmarks/results/price.json
 	$(BIN)/python -m benchmarks.plan --output benchmarks/results/plan.json
 	$(BIN)/python -m benchmarks.frontier_price --output benchmarks/results/frontier_price.json
 	$(BIN)/python -m benchmarks.frontier_oracle --output benchmarks/results/frontier_oracle.json
 	$(BIN)/python -m spec.frontier_figures
+	$(BIN)/python -m spec.footprint_figures
 
 demo: $(ENVIRONMENT)
 	$(BIN)/python -m adapters.trainer_rank.demo
 
 figures: $(ENVIRONMENT)
 	mkdir -p docs out
-	$(BIN)/pricing backtest $(TRACES) --skip 3 --plot docs/backtest.png
+	$(BIN)/pricing backtest $(TRACES) $(FOOTPRINT_TRACES) --skip 3 --plot docs/backtest.png
 	$(BIN)/pricing learn spec/evidence/h200/dense-1.jsonl -o out/profile.json
 	$(BIN)/pricing plan examples/rollouts.jsonl --profile out/profile.json --budget 12GiB --law frontier --plot docs/plan.png || [ $$? = 1 ]  # two items are refused
 
@@ -84,6 +86,7 @@ test-trainers: $(if $(filter $(TEST_BIN),$(BIN)),.venv/trainers/.installed)
 	touch $@
 
 .venv/test/.installed: pyproject.toml constraints.txt
+	@echo "Installing the test environment into .venv/test, once: PyTorch for the CPU, transformers, peft, solvers, test tools"
 	rm -rf .venv/test
 	$(PYTHON) -m venv .venv/test
 	$(TEST_BIN)/pip install $(PIP_FLAGS) -e '.[test]'

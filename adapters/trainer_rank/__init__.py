@@ -6,6 +6,7 @@ for wave in rank.forward_micro_batches(requests):
     loss.backward()
 """
 
+from adapters.trainer_rank.attention import ancestry_mask, packed_attention
 from adapters.trainer_rank.binding import HuggingFaceDecoder, ModelFacts, PackedModel, bind_model
 from adapters.trainer_rank.errors import RequestError, UnsupportedModelError
 from adapters.trainer_rank.rank import TrainerRank
@@ -52,6 +53,8 @@ __all__ = [
     "WaveRefusedError",
     "WaveStats",
     "Waves",
+    "ancestry_mask",
     "auxiliary_loss",
     "bind_model",
+    "packed_attention",
 ]

@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--law", default="warm", choices=[*LAWS])
     parser.add_argument("--prompts", type=int, default=10)
     parser.add_argument("--memory-mib", type=int, default=120, help="size of the device that a CPU stands for")
-    parser.add_argument("--profiles", type=Path, help="keep the profiles in this file (default: a temporary one)")
+    parser.add_argument("--profiles", type=Path, help="keep what is learned there (default: gone at the end)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         profiles = arguments.profiles or Path(folder) / "profiles.json"
@@ -71,7 +71,8 @@ def run(number: int, arguments: argparse.Namespace, profiles: Path) -> None:
         optimizer.step()
     for wave in waves:
         print(row(wave))
-    print(f"{len(waves)} waves in {time.monotonic() - started:.1f} s; profiles: {profiles}")
+    kept = f"kept in {profiles}" if arguments.profiles else "kept for the next run of this demo only"
+    print(f"{len(waves)} waves in {time.monotonic() - started:.1f} s; what they taught is {kept}")
 
 
 def prompts(count: int) -> list[list[Request]]:

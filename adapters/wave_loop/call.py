@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar, get_args
 
 from adapters.wave_loop.failure import OutOfMemory
 from adapters.wave_loop.wave import WaveStats, WaveTurn
@@ -11,6 +11,7 @@ from adapters.wave_loop.work import Work
 from pricing.planner.plan import WavePlan
 
 OnRefusal = Literal["raise", "skip"]
+ON_REFUSAL: Final[tuple[str, ...]] = get_args(OnRefusal)
 
 Turn = TypeVar("Turn", bound=WaveTurn)
 

@@ -24,6 +24,10 @@ class WaveOverError(PricingError):
     """Outputs asked of a wave after its turn: they were let go so that the next wave has their memory."""
 
 
+class RefusalChoiceError(PricingError):
+    """`on_refusal` is none of the choices there are."""
+
+
 class RefusedError(PricingError):
     """What was asked cannot run, and nothing of it ran."""
 

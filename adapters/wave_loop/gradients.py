@@ -18,6 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import TensorWeakRef
 
+from adapters.torch_memory.out_of_memory import is_out_of_memory
+from adapters.wave_loop.failure import let_go
+
 COPY_DENOMINATOR = 100
 """Gradients of at most this part of the device are copied before each wave."""
 
@@ -54,25 +57,39 @@ class GradientKeeper:
 
     def begin(self, *, aside: bool) -> None:
         """Before the batch. aside: set what is there aside, so that the batch can start anew whatever was there."""
+        self._begun_at = [value._version for value in self._parameters]
         if aside:
             self._aside = [value.grad for value in self._parameters]
             self._let_go()
-        self._begun_at = [value._version for value in self._parameters]
         self._began_empty = all(value.grad is None for value in self._parameters)
 
     def before_wave(self) -> None:
         """Right before a wave is planned: a copy, where one is kept, is memory that the plan must see."""
         self._marks.clear()  # the last wave's copies, before new ones are made
-        with torch.no_grad():
-            self._marks = [
-                _Mark(
-                    parameter_version=value._version,
-                    gradient=None if value.grad is None else TensorWeakRef(value.grad),
-                    gradient_version=0 if value.grad is None else value.grad._version,
-                    copy=value.grad.clone() if self._copies and value.grad is not None else None,
-                )
-                for value in self._parameters
-            ]
+        copies = self._made_copies()
+        self._marks = [
+            _Mark(
+                parameter_version=value._version,
+                gradient=None if value.grad is None else TensorWeakRef(value.grad),
+                gradient_version=0 if value.grad is None else value.grad._version,
+                copy=copy,
+            )
+            for value, copy in zip(self._parameters, copies, strict=True)
+        ]
+
+    def _made_copies(self) -> list[Tensor | None]:
+        """Copies of the gradients; none at all where there is no memory for them: then the batch starts anew."""
+        nothing: list[Tensor | None] = [None] * len(self._parameters)
+        if not self._copies:
+            return nothing
+        try:
+            with torch.no_grad():
+                return [None if value.grad is None else value.grad.clone() for value in self._parameters]
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            let_go(error)
+            return nothing
 
     def undo_wave(self) -> bool:
         """Take back what the wave added. False, with nothing changed, where that cannot be known."""
@@ -88,7 +105,7 @@ class GradientKeeper:
                 if mark.copy is None:
                     value.grad = None
                 elif there is None:
-                    value.grad = mark.copy.clone()
+                    value.grad = mark.copy  # ours no longer: new copies are made below
                 else:
                     there.copy_(mark.copy)
                     value.grad = there
@@ -104,16 +121,34 @@ class GradientKeeper:
         return True
 
     def finish(self) -> None:
-        """After the batch: what was there before and what the batch added become one."""
-        aside, self._aside = self._aside, None
+        """After the batch: what was there before and what the batch added become one.
+
+        What runs out of memory meanwhile (a kernel that has to be loaded; a sum of sparse gradients) is tried once
+        more. Where it fails again it raises: what was joined by then stays so; the rest is rolled back.
+        """
         self._marks.clear()
-        for value, kept in zip(self._parameters, aside or [], strict=False):
-            if kept is None:
-                continue
-            if value.grad is not None:
+        aside = self._aside or []
+        left = [at for at, kept in enumerate(aside) if kept is not None]
+        for is_last_try in (False, True):
+            left = [at for at in left if not self._is_joined(aside, at, raises=is_last_try)]
+        self._aside = None
+
+    def _is_joined(self, aside: list[Tensor | None], at: int, *, raises: bool) -> bool:
+        """Add what the batch made of one gradient to what was there before. False where that ran out of memory."""
+        value, kept = self._parameters[at], aside[at]
+        assert kept is not None
+        version = kept._version
+        try:
+            if value.grad is not None and value.grad is not kept:
                 with torch.no_grad():
                     kept = kept.add_(value.grad) if value.grad.layout is torch.strided else kept + value.grad
-            value.grad = kept
+        except Exception as error:
+            if raises or kept._version != version or not is_out_of_memory(error):
+                raise
+            let_go(error)
+            return False
+        value.grad = aside[at] = kept
+        return True
 
     def roll_back(self) -> None:
         """After a batch that failed: only what was there before is there. With parameters that have changed since

@@ -17,7 +17,7 @@ from adapters.torch_memory.errors import BudgetSampleError
 from adapters.torch_memory.gradients import GradientAccount
 from adapters.torch_memory.out_of_memory import is_out_of_memory
 from adapters.wave_loop.batch_result import BatchResult, WaveOutcome, Waves
-from adapters.wave_loop.call import Call, OnRefusal, Skipped
+from adapters.wave_loop.call import ON_REFUSAL, Call, OnRefusal, Skipped
 from adapters.wave_loop.errors import (
     CANNOT_BE_TAKEN_BACK,
     HOW_TO_GO_ON,
@@ -25,6 +25,7 @@ from adapters.wave_loop.errors import (
     AdmittedOutOfMemoryError,
     OutOfMemoryRefusedError,
     OutputsRefusedError,
+    RefusalChoiceError,
     WaveRefusedError,
 )
 from adapters.wave_loop.failure import OutOfMemory, Phase, let_go
@@ -125,6 +126,8 @@ class WaveLoop:
         self._mark(number, 0)
         self._introduce()
         with self._guard():
+            if on_refusal not in ON_REFUSAL:
+                raise RefusalChoiceError(f"on_refusal must be one of {', '.join(ON_REFUSAL)}, got {on_refusal!r}")
             return Call(work=make_work(), on_refusal=on_refusal, number=number)
 
     def _waves(self, make_work: Callable[[], Work[Turn]], role: Role, on_refusal: OnRefusal = "raise") -> Waves[Turn]:
@@ -178,8 +181,8 @@ class WaveLoop:
         keeper = GradientKeeper([*self._gradients.parameters, *parameters], copy_at_most_bytes=copy_at_most_bytes)
         random = RandomState(self.device)
         outcomes: list[WaveOutcome] = []
-        keeper.begin(aside=True)
         try:
+            keeper.begin(aside=True)
             while (wave := self._next(call, Role.WAVE, keeper)) is not None:
                 failure, loss = self._step(wave, step, step_empty)
                 if failure is None:
@@ -206,7 +209,7 @@ class WaveLoop:
         if not wave.stats.plan.requests and not step_empty:
             self.end_wave(wave, None, completed=True)
             return None, None
-        with self._guard():
+        with self._telling():
             try:
                 loss = step(wave)
                 failure = self._end(wave, None, completed=True)
@@ -215,6 +218,9 @@ class WaveLoop:
                 if failure is None:
                     raise
                 let_go(error)
+            except BaseException:  # an interrupt: the wave is over all the same, and the rank can be used again
+                self._end(wave, None, completed=False)
+                raise
             if failure is None:
                 return None, None if loss is None else loss.detach()
             return failure, None
@@ -262,7 +268,8 @@ class WaveLoop:
             if self._quorum.max(call.left) <= 0:
                 return None
             if keeper is not None:
-                keeper.before_wave()
+                with self._guard():
+                    keeper.before_wave()
             stats = self._admit(call)
             wave = None if stats is None else self._run(call, stats, role)
             if wave is not None:
@@ -294,10 +301,12 @@ class WaveLoop:
         """End a wave's turn once; says whether it ran out of memory. What the device counted without an error here was
         caught by the caller, who knows what became of the gradients: it is learned from, and no failure."""
         opened = self._open_waves.pop(wave, None)
-        if opened is None or opened.interval is None:
+        if opened is None:
             return None
         stats = wave.stats
         wave.release()
+        if opened.interval is None:  # no rows: nothing was measured, and what runs out of memory is the caller's
+            return OutOfMemory.of(error, Phase.CALLER) if error is not None and is_out_of_memory(error) else None
         caught = error is None and self._device_failures() > opened.failures_before
         if is_out_of_memory(error) or caught:
             failure = OutOfMemory.of(error or torch.OutOfMemoryError("caught by the caller"), Phase.CALLER)
@@ -320,6 +329,18 @@ class WaveLoop:
         """Around work of this rank alone that the others wait for: what it raises is an error on every rank."""
         guard: Callable[[], AbstractContextManager[None]] = getattr(self._quorum, "guard", nullcontext)
         return guard()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Around the caller's own work: what it raises is an error on every rank, as in `_guard`. Here the caller may
+        have made calls of its own (of this rank too) before it raised."""
+        try:
+            yield
+        except Exception:
+            fail = getattr(self._quorum, "fail", None)
+            if fail is not None:
+                fail()
+            raise
 
     def _mark(self, number: int, item: int) -> None:
         """Say where this rank is: ranks in different calls are told so instead of agreeing."""
@@ -462,41 +483,43 @@ class WaveLoop:
         if plan.floor_is_wrong and plan.signature not in self._named_floors:
             self._named_floors.add(plan.signature)
             _log.warning("%s (%s)", FLOOR_IS_WRONG, plan.signature.topology)
-        opened = self._open(stats, role)
+        with self._guard():
+            opened = self._open(stats, role)
         with self._giving_up(opened, stats):
             with self._guard():
-                failure = self._forward(work, stats, opened)
+                failure, wave = self._forward(work, stats, opened)
             has_failed = self._quorum.max(int(failure is not None)) > 0  # nobody waits for a rank that failed
         if has_failed:
             work.drop()
-            if failure is None and opened.interval is not None:
+            if wave is not None:
+                wave.release()
                 self._drop(opened, stats)
             opened.random.restore()
-            self._count(call, stats, failure)
+            with self._guard():
+                self._count(call, stats, failure)
             return None
+        assert wave is not None
         if stats.forward is not None:
             self.learn(plan.signature, stats.forward)
-        wave = work.turn(self, stats)
         wave.random = opened.random
-        if role is Role.WAVE and opened.interval is not None:
+        if role is Role.WAVE:
             self._open_waves[wave] = opened
         else:
             self._note_split(stats)
             self.recorder.observed(opened.ticket, None if stats.forward is None else stats.forward.reading)
         return wave
 
-    def _forward(self, work: Work[Any], stats: WaveStats, opened: _Open) -> OutOfMemory | None:
-        """Run the wave forward and look at it; out of memory is learned from and handed back."""
-        if opened.interval is None:
-            return None
+    def _forward(self, work: Work[Turn], stats: WaveStats, opened: _Open) -> tuple[OutOfMemory | None, Turn | None]:
+        """Run the wave forward, look at it, and make its turn; out of memory is learned from and handed back."""
         try:
-            outputs = work.forward(stats)
-            opened.ticket = self._ticket(work, stats)  # while the device still works
-            if outputs is not None:
-                stats.forward = opened.interval.forward_done(outputs)
-            else:
-                opened.interval.forward_left_to_caller(self._gradients.parameters)
-            return None
+            if opened.interval is not None:
+                outputs = work.forward(stats)
+                opened.ticket = self._ticket(work, stats)  # while the device still works
+                if outputs is not None:
+                    stats.forward = opened.interval.forward_done(outputs)
+                else:
+                    opened.interval.forward_left_to_caller(self._gradients.parameters)
+            return None, work.turn(self, stats)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -508,13 +531,15 @@ class WaveLoop:
             let_go(error)
         with suppress(BudgetSampleError):
             self.sampler.source.release_cache()  # what the wave left is in pieces; the next one starts clean
-        return failure
+        return failure, None
 
     def _drop(self, opened: _Open, stats: WaveStats) -> None:
         """Give up a wave that ran here and not elsewhere. What its forward showed is true."""
+        if opened.interval is None:
+            return
         if stats.forward is not None:
             self.learn(stats.plan.signature, stats.forward)
-        if opened.interval is not None and opened.interval.is_open:
+        if opened.interval.is_open:
             opened.interval.discard()
         self.recorder.abandoned(opened.ticket, note="another rank ran out of memory in its forward")
 
@@ -550,7 +575,13 @@ class WaveLoop:
         """The wave's record so far."""
         handoff = Handoff(budget=stats.admission.samples[0].budget, required_bytes=stats.admission.required_bytes)
         batch = None if work is None else work.batch
-        return self.recorder.admitted(stats.plan, batch=batch, budget=stats.budget, handoff=handoff)
+        return self.recorder.admitted(
+            stats.plan,
+            batch=batch,
+            budget=stats.budget,
+            handoff=handoff,
+            after_out_of_memory=stats.after_out_of_memory,
+        )
 
     # Learning --------------------------------------------------------------------------------------------------------
 
@@ -567,7 +598,8 @@ class WaveLoop:
         Not where an optimizer had stepped inside the wave: what came after that is not the wave's.
         """
         interval = opened.interval
-        assert interval is not None
+        if interval is None:  # no rows: what ran out is not the wave's
+            return
         is_sealed = interval.is_sealed
         if interval.is_open:
             look = interval.out_of_memory(error, available_bytes=max(0, stats.plan.available_bytes))

@@ -66,6 +66,12 @@ class Verbs(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """The group's own help and version are said here: also they may meet a closed pipe or a full disk."""
+        return _told(lambda: super(Verbs, self).make_context(info_name, args, parent, **extra))
+
     def invoke(self, ctx: click.Context) -> object:
         return _told(lambda: super(Verbs, self).invoke(ctx))
 

@@ -1,14 +1,15 @@
 """The picture of a backtest: price against observed peak, one panel a law. Needs matplotlib (the `plot` extra).
 
 Both axes are logarithmic and alike, so a law's over-estimate is a distance from the diagonal and the same factor is the
-same distance everywhere. Below the diagonal lies what must not happen: a price under the peak.
+same distance everywhere. Below the diagonal lies what must not happen: a price under the peak. A trace has
+one colour and marker; what it took of the device, its footprints, is hollow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pricing.cli.backtest import trace_names
 from pricing.cli.output import percent_text, require_picture_ending
@@ -106,17 +107,20 @@ def _draw_panel(panel: Axes, law: str, results: Sequence[Backtest], across: Limi
     panel.annotate("price under the peak", (across[1] / 1.1, up[0] * 1.15), color=UNDER_COLOUR, fontsize=9, ha="right")
     at_equal = across[1] / 1.6
     panel.annotate("price = peak", (at_equal, at_equal / 1.04), fontsize=8, rotation=45, ha="center", va="top")
-    names = trace_names([result.trace for result in results])
-    for at, result in enumerate(results):
-        waves = result.waves[result.skip :]
+    traces = list(dict.fromkeys(result.trace for result in results))
+    names = trace_names(traces)
+    for result in results:
+        waves, at = result.waves[result.skip :], traces.index(result.trace)
+        is_footprint = result.quantity is Quantity.FOOTPRINT
+        colour = COLOURS[at % len(COLOURS)]
+        hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": colour, "linewidths": 0.9}
         panel.scatter(
             *_points(waves),
             s=22,
             alpha=0.75,
             marker=MARKERS[at % len(MARKERS)],
-            color=COLOURS[at % len(COLOURS)],
-            linewidths=0,
-            label=names[result.trace] + (", footprint" if result.quantity is Quantity.FOOTPRINT else ""),
+            **(hollow if is_footprint else {"color": colour, "linewidths": 0}),
+            label=names[result.trace] + (", footprint" if is_footprint else ""),
             zorder=3,
         )
         under = [wave for wave in waves if wave.is_under]

@@ -78,6 +78,8 @@ def _tell(report: RunReport) -> None:
 def _figures(report: RunReport) -> str:
     words = f"{report.ran:,} waves ran, {report.count(Event.REFUSED):,} refused"
     words += f", {report.count(Event.OUT_OF_MEMORY):,} out of memory"
+    if report.further_tries:
+        words += f" ({report.further_tries:,} ran in their place)"
     if report.median_over is not None:
         words += f", price over peak at the median {percent(report.median_over)}"
     if report.tightest is not None:
@@ -94,6 +96,7 @@ def _to_json(report: RunReport) -> dict[str, object]:
         "ran": report.ran,
         "refused": report.count(Event.REFUSED),
         "out_of_memory": report.count(Event.OUT_OF_MEMORY),
+        "further_tries": report.further_tries,
         "scored": len(report.scored),
         "under": len(report.under),
         "over_median": _number(report.median_over),

@@ -30,6 +30,7 @@ class WaveSummary:
     estimate_bytes: what was held against `available_bytes`. observed_bytes: peak above the baseline, None where none
     was read; `complete` is whether that reading saw the whole wave. footprint_bytes: what the allocator took of the
     device above the baseline, where a reading that began with a released cache says (never in lines of 0.1).
+    after_out_of_memory: how many waves in a row had run out of memory right before it; such a wave is another try.
     """
 
     version: Count
@@ -53,6 +54,7 @@ class WaveSummary:
     observed_bytes: Count | None
     complete: bool
     footprint_bytes: Count | None = None
+    after_out_of_memory: Count = 0
 
     @classmethod
     def of(cls, record: DecisionRecord) -> WaveSummary:
@@ -78,6 +80,7 @@ class WaveSummary:
             subforwards=record.subforwards,
             observed_bytes=None if observed is None else observed.peak_delta_bytes,
             complete=observed is not None and observed.complete,
+            after_out_of_memory=record.after_out_of_memory,
             footprint_bytes=None if observed is None else observed.footprint_bytes,
         )
 
@@ -97,19 +100,24 @@ class WaveSummary:
         return self.observed_bytes if self.footprint_bytes is None else self.footprint_bytes
 
     @property
+    def is_another_try(self) -> bool:
+        """Whether it ran in the place of a wave that had run out of memory."""
+        return self.after_out_of_memory > 0 and self.event in (Event.OBSERVED, Event.ABANDONED)
+
+    @property
     def is_cold(self) -> bool:
         """Whether nothing was learned when the wave was priced: such a price promises nothing."""
         return self.binding_term in (BindingTerm.COLD, BindingTerm.NOTHING_TO_RUN)
 
     @property
     def is_under(self) -> bool:
-        """Whether the peak exceeded a price that something was learned for: what must not happen."""
-        return not self.is_cold and self.observed_bytes is not None and self.observed_bytes > self.estimate_bytes
+        """Whether the wave took more than a price that something was learned for: what must not happen."""
+        return not self.is_cold and self.used_bytes is not None and self.used_bytes > self.estimate_bytes
 
     @property
     def over_fraction(self) -> float | None:
-        """estimate / observed - 1; None where nothing was observed above the baseline."""
-        return self.estimate_bytes / self.observed_bytes - 1 if self.observed_bytes else None
+        """estimate / used - 1; None where nothing was used above the baseline."""
+        return self.estimate_bytes / self.used_bytes - 1 if self.used_bytes else None
 
     def metrics(self) -> Metrics:
         """The wave's metrics by slash name. A figure that is not known is left out, never 0."""
@@ -122,7 +130,8 @@ class WaveSummary:
             "memory/free_bytes": self.free_bytes,
             "memory/reusable_cache_bytes": self.reusable_cache_bytes,
             "memory/observed_bytes": self.observed_bytes,
-            "memory/error_bytes": None if self.observed_bytes is None else self.estimate_bytes - self.observed_bytes,
+            "memory/footprint_bytes": self.footprint_bytes,
+            "memory/error_bytes": None if self.used_bytes is None else self.estimate_bytes - self.used_bytes,
             "memory/over_fraction": self.over_fraction,
             "memory/under": None if self.observed_bytes is None else int(self.is_under),
             "memory/packed_rows": self.packed_rows,
@@ -134,6 +143,7 @@ class WaveSummary:
             "memory/subforwards": self.subforwards,
             "memory/refused": int(self.event is Event.REFUSED),
             "memory/out_of_memory": int(self.event is Event.OUT_OF_MEMORY),
+            "memory/after_out_of_memory": self.after_out_of_memory,
         }
         return {name: value for name, value in known.items() if value is not None}
 
@@ -195,6 +205,7 @@ _GAUGES: Final = {
     "memory/wave": "Number of the latest wave",
     "memory/estimate_bytes": "Price of the latest wave above its baseline",
     "memory/observed_bytes": "Observed peak of the latest wave above its baseline",
+    "memory/footprint_bytes": "What the allocator took of the device for the latest wave, where that was read",
     "memory/over_fraction": "Price over observed peak, less 1",
     "memory/available_bytes": "Budget the latest wave was held against",
     "memory/headroom_bytes": "Budget less price",

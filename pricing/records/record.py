@@ -372,8 +372,8 @@ class ProbeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedFacts:
-    """What the wave's last reading said. `error_bytes` = required - peak_delta; `over_per_million` relates it to the
-    observed peak, rounded down (None where nothing was observed above the baseline)."""
+    """What the wave's last reading said. `error_bytes` = required - what was used of the device: the footprint where
+    one was read, else the peak. `over_per_million` relates it to that, rounded down (None where nothing was used)."""
 
     packed_rows: Count
     logical_rows: Count
@@ -391,7 +391,8 @@ class ObservedFacts:
 
     @classmethod
     def of(cls, reading: Reading, required_bytes: int) -> Self:
-        error = required_bytes - reading.peak_delta_bytes
+        used = reading.peak_delta_bytes if reading.footprint_bytes is None else reading.footprint_bytes
+        error = required_bytes - used
         return cls(
             packed_rows=reading.packed_rows,
             logical_rows=reading.logical_rows,
@@ -404,9 +405,14 @@ class ObservedFacts:
             closes_wave=reading.closes_wave,
             complete=reading.is_complete,
             error_bytes=error,
-            over_per_million=error * PER_MILLION // reading.peak_delta_bytes if reading.peak_delta_bytes else None,
+            over_per_million=error * PER_MILLION // used if used else None,
             footprint_bytes=reading.footprint_bytes,
         )
+
+    @property
+    def used_bytes(self) -> int:
+        """What the wave was seen to take of the device: what its price is held against."""
+        return self.peak_delta_bytes if self.footprint_bytes is None else self.footprint_bytes
 
     @property
     def reading(self) -> Reading:
@@ -441,6 +447,8 @@ class DecisionRecord:
     price: the price of `wave`. required_bytes: what was held against `available_bytes`: the price's, or the cost of
     the rung that runs, if the wave is split. width, agreed_width: the items of this wave, and what all ranks agreed on
     (None: no width was searched for, the wave was priced alone). refused_elsewhere: this rank could have run.
+    after_out_of_memory: how many waves in a row had run out of memory right before it, here or in a forward of another
+    rank; 0 for a first try.
     omitted: parts left out for size, by path.
     """
 
@@ -467,6 +475,7 @@ class DecisionRecord:
     probe: ProbeFacts | None = None
     refusal: RefusalFacts | None = None
     refused_elsewhere: bool = False
+    after_out_of_memory: Count = 0
     structure: StructureFacts | None = None
     observed: ObservedFacts | None = None
     failure: FailureFacts | None = None

@@ -77,8 +77,8 @@ class Triggers:
         return record.observed is not None and self._is_far_off(record.observed)
 
     def _is_far_off(self, observed: ObservedFacts) -> bool:
-        over, peak = 100 * observed.error_bytes, observed.peak_delta_bytes
-        return over > self.over_percent * peak or -over > self.under_percent * peak
+        over, used = 100 * observed.error_bytes, observed.used_bytes
+        return over > self.over_percent * used or -over > self.under_percent * used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +193,20 @@ class Recorder:
         budget: Budget | None = None,
         handoff: Handoff | None = None,
         index: int | None = None,
+        after_out_of_memory: int = 0,
     ) -> Ticket:
         """A planned wave is about to run. Returns the ticket that the calls below take.
 
         batch: what it was planned from, for the lengths and the tree of its requests. budget: the sample it was planned
-        with. index: the caller's number of the wave; the recorder counts where none is given.
+        with. index: the caller's number of the wave; the recorder counts where none is given. after_out_of_memory: how
+        many waves in a row ran out of memory right before it, so that this one is another try.
         """
         number = self._numbered(index)
 
         def make() -> DecisionRecord:
             record = record_of_plan(plan, name=self.name, index=number, batch=batch, budget=budget)
+            if after_out_of_memory:
+                record = replace(record, after_out_of_memory=after_out_of_memory)
             if handoff is None:
                 return record
             return replace(record, handoff=_handoff_facts(handoff, record.required_bytes))

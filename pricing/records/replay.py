@@ -310,8 +310,9 @@ class WhatIf:
     """What would have been decided under `law` and `safety`, among the widths and rungs that were recorded.
 
     required_bytes: what the wave (or its split) would have been held at. widest: the largest recorded width all of
-    whose recorded smaller widths fit; it may exceed the width that ran. under_bytes: by how much the observed peak
-    would have exceeded the price (0: covered; None: nothing observed).
+    whose recorded smaller widths fit; it may exceed the width that ran. under_bytes: by how much what was used
+    (the footprint where one was read, else the peak) would have exceeded the price (0: covered; None: nothing
+    observed).
     """
 
     law: str
@@ -343,7 +344,7 @@ def what_if(record: DecisionRecord, law: Law, safety: Safety) -> WhatIf:
         headroom_bytes=there.headroom_bytes,
         binding_term=there.price.binding_term,
         widest=widest,
-        under_bytes=None if observed is None else max(0, observed.peak_delta_bytes - there.required_bytes),
+        under_bytes=None if observed is None else max(0, observed.used_bytes - there.required_bytes),
     )
 
 

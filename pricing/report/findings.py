@@ -55,17 +55,43 @@ def findings_of(report: RunReport) -> tuple[Finding, ...]:
     return tuple(found or [_all_well(report)])
 
 
+MOST_EXPECTED_FAILURES: Final = 64
+"""Failures that one signature can take until a wave of 1/48 of what the budget claims is admitted (INV-18)."""
+
+
 # --- out of memory ---------------------------------------------------------------------------------------------------
 
 
 def _out_of_memory(report: RunReport) -> Iterator[Finding]:
-    count = report.count(Event.OUT_OF_MEMORY)
-    if count:
-        yield Finding(
-            severity=Severity.FAILED,
-            what=f"{counted(count, 'wave')} ran out of memory after admission",
-            advice=_failure_advice([item.record for item in report.failures]),
+    count, tries = report.count(Event.OUT_OF_MEMORY), report.further_tries
+    if not count:
+        return
+    what = f"{counted(count, 'wave')} ran out of memory after admission"
+    advice = _failure_advice([item.record for item in report.failures])
+    if tries:
+        what += f"; {counted(tries, 'wave')} ran narrower in their place"
+        advice += (
+            " What was learned of each is in the profile file: keep it, and a restarted run repeats none of them. "
+            f"{_tries_advice(count, tries)}"
         )
+    if report.unsurvived:
+        advice += (
+            f" {counted(report.unsurvived, 'run')} ended with such a wave: let `train_batch` own loss "
+            "and backward, which takes back what the wave had added and runs it narrower."
+        )
+    yield Finding(severity=Severity.FAILED, what=what, advice=advice)
+
+
+def _tries_advice(failures: int, tries: int) -> str:
+    """Whether the failures are the price of learning, or go on and cost time."""
+    if failures > MOST_EXPECTED_FAILURES:
+        return (
+            "So many are more than learning takes: the device has less than the budget says, again and again. Give "
+            "`memory_bytes` what it really has."
+        )
+    return (
+        "Each failure made later waves narrower by 1/17 at least: a few at the start of a run are what learning takes."
+    )
 
 
 def _failure_advice(records: Sequence[DecisionRecord]) -> str:
@@ -112,8 +138,8 @@ def _under_priced(report: RunReport) -> Iterator[Finding]:
     under = report.under
     if not under:
         return
-    worst = max(under, key=lambda wave: Fraction(wave.observed_bytes or 0, max(1, wave.estimate_bytes)))
-    miss = Fraction(worst.observed_bytes or 0, max(1, worst.estimate_bytes)) - 1
+    worst = max(under, key=lambda wave: Fraction(wave.used_bytes or 0, max(1, wave.estimate_bytes)))
+    miss = Fraction(worst.used_bytes or 0, max(1, worst.estimate_bytes)) - 1
     place = f"{worst.name} wave {worst.index}" if worst.name else f"wave {worst.index}"
     yield Finding(
         severity=Severity.FAILED,
@@ -129,7 +155,7 @@ def _more_safety(report: RunReport) -> str:
     records = [item.record for item in report.records if item.record.observed is not None]
     needed = [
         Fraction(record.safety.numerator, record.safety.denominator)
-        * Fraction(record.observed.peak_delta_bytes, record.required_bytes)
+        * Fraction(record.observed.used_bytes, record.required_bytes)
         for record in records
         if record.observed is not None and record.required_bytes and WaveSummary.of(record).is_under
     ]
@@ -252,7 +278,7 @@ def _closer_law(report: RunReport) -> tuple[str, Fraction, Fraction, int] | None
         for item in report.records
         if item.record.observed is not None and item.what_ifs and not WaveSummary.of(item.record).is_cold
     ]
-    peaks = [item.record.observed.peak_delta_bytes for item in observed if item.record.observed is not None]
+    peaks = [item.record.observed.used_bytes for item in observed if item.record.observed is not None]
     if not observed or not all(peaks):
         return None
     prices: dict[str, list[int]] = {}

@@ -392,7 +392,7 @@ def _wave_row(head: str, wave: WaveSummary) -> View:
         f"{wave.packed_rows:,}",
         f"{wave.logical_rows / wave.packed_rows:.2f}" if wave.packed_rows else "–",
         gib(wave.estimate_bytes),
-        "–" if wave.observed_bytes is None else gib(wave.observed_bytes),
+        "–" if wave.used_bytes is None else gib(wave.used_bytes),
         "–" if over is None else "cold" if wave.is_cold else signed(over),
         gib(wave.available_bytes),
         gib(wave.headroom_bytes),

@@ -108,6 +108,16 @@ class RunReport:
         return sum(1 for wave in self.waves if wave.event is event)
 
     @property
+    def further_tries(self) -> int:
+        """Waves that ran in the place of ones that had run out of memory."""
+        return sum(1 for wave in self.waves if wave.is_another_try)
+
+    @property
+    def unsurvived(self) -> int:
+        """Processes whose last wave ran out of memory: nothing ran in its place."""
+        return sum(1 for series in self.series if _ends_out_of_memory(series.waves))
+
+    @property
     def ran(self) -> int:
         """Waves that ran to their end; turns in which a rank had nothing left to run are none."""
         ended = [wave for wave in self.waves if wave.event in (Event.OBSERVED, Event.ABANDONED)]
@@ -126,7 +136,7 @@ class RunReport:
     @property
     def median_over(self) -> Fraction | None:
         """Median of price / observed - 1 over the scored waves."""
-        return median([Fraction(wave.estimate_bytes, wave.observed_bytes or 1) - 1 for wave in self.scored])
+        return median([Fraction(wave.estimate_bytes, wave.used_bytes or 1) - 1 for wave in self.scored])
 
     @property
     def tightest(self) -> WaveSummary | None:
@@ -141,6 +151,10 @@ class RunReport:
     @property
     def failures(self) -> tuple[Recorded, ...]:
         return tuple(item for item in self.records if item.record.event is Event.OUT_OF_MEMORY)
+
+
+def _ends_out_of_memory(waves: Sequence[WaveSummary]) -> bool:
+    return bool(waves) and waves[-1].event is Event.OUT_OF_MEMORY
 
 
 _WITHIN_BUDGET: Final = frozenset((Verdict.RUN, Verdict.SPLIT))

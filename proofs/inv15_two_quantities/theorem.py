@@ -124,6 +124,8 @@ def a_footprint_teaches_both_bodies_of_evidence(t: Given) -> None:
     t.assume(reading.packed_rows >= 1)
     tell_sharing(t, profile, reading)
     tell_sharing_of(t, profile.footprint, told)
+    known = profile.footprint.sharing, profile.sharing
+    t.use(keeping_the_greater_sharing_keeps_the_order_of_two, *known, reading.logical_rows, reading.packed_rows)
     after = observe(profile, reading)
     footprints = observe_footprint(profile.footprint, told)
     for field in Evidence.__slots__:
@@ -138,4 +140,6 @@ def a_footprint_teaches_both_bodies_of_evidence(t: Given) -> None:
 def a_reading_without_a_footprint_teaches_footprints_nothing(t: Given) -> None:
     profile, reading = with_footprints(t, warm="fit"), t.reading(retained=False)
     tell_sharing(t, profile, reading)
+    known = profile.footprint.sharing, profile.sharing
+    t.use(keeping_the_greater_sharing_keeps_the_order_of_two, *known, reading.logical_rows, reading.packed_rows)
     t.prove(observe(profile, reading).footprint is profile.footprint)

@@ -21,7 +21,7 @@ def main(target: str) -> None:
         record_run(folder, waves=55, refused=(20, 21, 22, 23, 24), out_of_memory=(30,), under=(35,))
         report = Path(name) / "report.html"
         report.write_text(page(read_run(folder)))
-        options = ("--window-size=1120,1270", "--blink-settings=preferredColorScheme=1")
+        options = ("--window-size=1120,1560", "--blink-settings=preferredColorScheme=1")
         browse(report, f"--screenshot={Path(target).resolve()}", *options)
 
 

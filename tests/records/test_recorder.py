@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,25 @@ def test_a_peak_of_nothing_is_no_division_by_zero(tmp_path: Path) -> None:
     assert recorder.failures == 0 and kinds(tmp_path) == ["observed"]
     assert recorder.last_record is not None and recorder.last_record.observed is not None
     assert recorder.last_record.observed.over_per_million is None
+
+
+def test_the_error_is_against_the_footprint_where_one_was_read(tmp_path: Path) -> None:
+    """A price covers both; the peak alone would call a wave fine that took more of the device than its price."""
+    for footprint_share, far_off in ((0.9, False), (1.1, True)):
+        recorder = Recorder(spool=tmp_path / str(far_off))
+        ticket = recorder.priced(a_wave(5_000), PROFILE, available_bytes=8 * GIB)
+        assert ticket is not None
+        priced = ticket.required_bytes
+        told = replace(a_reading(5_000, priced * 3 // 4), footprint_bytes=int(priced * footprint_share))
+        recorder.observed(ticket, told)
+        assert recorder.last_record is not None and recorder.last_record.observed is not None
+        observed = recorder.last_record.observed
+        assert observed.error_bytes == priced - int(priced * footprint_share)
+        assert kinds(tmp_path / str(far_off)) == ["observed"] * far_off
+        summary = WaveSummary.of(recorder.last_record)
+        assert summary.is_under == far_off
+        assert summary.metrics()["memory/error_bytes"] == observed.error_bytes
+        assert summary.metrics()["memory/footprint_bytes"] == observed.used_bytes
 
 
 def test_a_planned_wave_from_admission_to_its_reading(tmp_path: Path) -> None:
