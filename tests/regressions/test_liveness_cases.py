@@ -64,6 +64,7 @@ def planned(
     return plan_wave(batch, profiles=profiles, available_bytes=available_bytes, setting=setting, law=law, lost=lost)
 
 
+@pytest.mark.invariant("INV-20")
 @every_law
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_wave_that_a_complete_reading_bounds_runs(name: str, law: Law, tmp_path: Path) -> None:
