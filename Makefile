@@ -43,6 +43,7 @@ lint: $(ENVIRONMENT)
 
 deep: $(ENVIRONMENT)
 	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -o timeout=0
+	$(BIN)/python -m tests.adapters.torch_memory.fragmenting --output spec/evidence/fragmenting.json
 
 fuzz: $(ENVIRONMENT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --output spec/evidence/fuzz.json

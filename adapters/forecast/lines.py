@@ -79,13 +79,18 @@ def forecast_model(
 
 
 def _has_settled(sizes: Sequence[Trace]) -> bool:
-    """Whether every phase's last doubling cost as much a row as the one before, to 1/128."""
+    """Whether the last doubling cost as much a row as the one before, to 1/128, in every phase that may hold a peak.
+
+    A phase that costs less than half as much a row as the dearest is not waited for.
+    """
     if len(sizes) < 3:
         return False
+    before, last = (
+        [_slope(phase, small, large, large.packed_rows - small.packed_rows) for phase in range(len(PHASES))]
+        for small, large in (sizes[-3:-1], sizes[-2:])
+    )
     return all(
-        SETTLED * _slope(phase, sizes[-2], sizes[-1], sizes[-1].packed_rows - sizes[-2].packed_rows)
-        <= (SETTLED + 1) * _slope(phase, sizes[-3], sizes[-2], sizes[-2].packed_rows - sizes[-3].packed_rows)
-        for phase in range(len(PHASES))
+        SETTLED * now <= (SETTLED + 1) * then for then, now in zip(before, last, strict=True) if 2 * now >= max(last)
     )
 
 

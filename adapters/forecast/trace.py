@@ -94,6 +94,18 @@ def trace_wave(
         raise ForecastError(f"{type(model).__name__} cannot be run without values: {_said(error)}") from error
 
 
+def facts_without_values(model: nn.Module) -> tuple[ModelFacts, RecomputeMode]:
+    """Shapes and recompute mode of a model whose parameters may have no values. Raises `ForecastError`."""
+    try:
+        with FakeRun(Target.CPU).running():
+            bound = bind_model(_fake_copy(model, has_gradients=False), check=SKIP_THE_CHECK)
+            return bound.model_facts(), bound.recompute_mode()
+    except ForecastError:
+        raise
+    except Exception as error:  # as in `trace_wave`
+        raise ForecastError(f"{type(model).__name__} cannot be run without values: {_said(error)}") from error
+
+
 def _trace(
     model: nn.Module, groups: Sequence[TracedGroup], target: Target, loss: Loss, routing: Routing, has_gradients: bool
 ) -> Trace:

@@ -76,7 +76,10 @@ FULL_REACH = Reach()
 
 
 def ancestry_mask(rows: PackedRows, reach: Reach = FULL_REACH) -> BlockMask:
-    """The attention mask of one forward. Only on CUDA are its blocks worked out; the rule is in its `mask_mod`."""
+    """The attention mask of one forward. Only on CUDA are its blocks worked out; the rule is in its `mask_mod`.
+
+    Elsewhere it is one block, so that nothing of it grows with rows squared.
+    """
     starts, ends = rows.ancestry_2P
     positions = rows.positions_P.to(torch.int32)
     lowest = rows.on_device(reach.lowest_positions(rows.position_ids)).to(torch.int32)
@@ -84,10 +87,11 @@ def ancestry_mask(rows: PackedRows, reach: Reach = FULL_REACH) -> BlockMask:
     def may_attend(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return _may_attend(starts[query], positions[query], lowest[query], starts[key], ends[key], positions[key])
 
+    block_rows = BLOCK_ROWS if _flex_runs_on(rows.device) else max(1, rows.packed_rows)
     if rows.device.type == "cuda":
         any_BB, all_BB = (torch.from_numpy(table).to(rows.device) for table in touched_blocks(rows, reach))
     else:
-        blocks = -(-rows.packed_rows // BLOCK_ROWS)
+        blocks = -(-rows.packed_rows // block_rows)
         any_BB = torch.ones(blocks, blocks, dtype=torch.bool)
         all_BB = torch.zeros_like(any_BB)
     partial_counts, partial_indices = _ordered(any_BB & ~all_BB)
@@ -97,7 +101,7 @@ def ancestry_mask(rows: PackedRows, reach: Reach = FULL_REACH) -> BlockMask:
         partial_indices,
         full_counts,
         full_indices,
-        BLOCK_SIZE=BLOCK_ROWS,
+        BLOCK_SIZE=block_rows,
         mask_mod=may_attend,
         seq_lengths=(rows.packed_rows, rows.packed_rows),
     )
@@ -118,8 +122,7 @@ def packed_attention(
     softcap: scores become softcap * tanh(score / softcap). sinks_H: a score a head that takes its part of the softmax
     and gives nothing (attention sinks).
     """
-    on_cuda = query.device.type == "cuda" or FLEX_STAND_IN.get() is not None
-    if on_cuda and query.shape[2] >= BLOCK_ROWS:
+    if _flex_runs_on(query.device) and query.shape[2] >= BLOCK_ROWS:
         return _flex(query, key, value, mask, scale, softcap, sinks_H)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -132,6 +135,10 @@ def packed_attention(
         else:
             pieces.append(_explicit_attention(*arguments))
     return torch.cat(pieces, dim=2)
+
+
+def _flex_runs_on(device: torch.device) -> bool:
+    return device.type == "cuda" or FLEX_STAND_IN.get() is not None
 
 
 def _flex(

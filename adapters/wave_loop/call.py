@@ -31,6 +31,8 @@ class Call(Generic[Turn]):
     failures: waves that ran out of memory, here or (None) on another rank.
 
     tries: such waves since the last one that ran. failed: the last one of this rank.
+
+    survives: whether what a wave did can be taken back, wherever it runs out of memory.
     """
 
     work: Work[Turn]
@@ -41,6 +43,7 @@ class Call(Generic[Turn]):
     failures: list[OutOfMemory] = field(default_factory=list)
     tries: int = 0
     failed: WaveStats | None = None
+    survives: bool = False
 
     @property
     def left(self) -> int:

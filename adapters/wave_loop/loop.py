@@ -176,6 +176,7 @@ class WaveLoop:
         were before.
         """
         call = self._begin(make_work, on_refusal)
+        call.survives = True
         with self._guard():
             copy_at_most_bytes = self.sampler.sample().total_bytes // COPY_DENOMINATOR
         keeper = GradientKeeper([*self._gradients.parameters, *parameters], copy_at_most_bytes=copy_at_most_bytes)
@@ -375,7 +376,7 @@ class WaveLoop:
         for _ in range(ADMISSION_TRIES):
             with self._guard():
                 budget = self._budget(work, most_bytes)
-            plan = self._plan(work, call.start, budget)
+            plan = self._plan(work, call.start, budget, survives=call.survives)
             if not plan.runs:
                 self._refuse(call, plan, budget)
                 return None
@@ -443,7 +444,7 @@ class WaveLoop:
         """
         return self._gradients.held_back_bytes() if work.has_grads else 0
 
-    def _plan(self, work: Work[Any], start: int, budget: Budget) -> WavePlan:
+    def _plan(self, work: Work[Any], start: int, budget: Budget, *, survives: bool = False) -> WavePlan:
         return plan_wave(
             work.batch,
             start=start,
@@ -455,6 +456,7 @@ class WaveLoop:
             quorum=self._quorum,
             probed=self._probed,
             lost=self._lost_probes,
+            survives=survives,
             measured_splits=self.profiles.splits,
         )
 

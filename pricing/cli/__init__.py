@@ -29,6 +29,9 @@ VERBS: Final[Mapping[str, Verb]] = MappingProxyType(
         "explain": Verb("pricing.cli.explain", "Price one wave and say where each byte of the price comes from."),
         "plan": Verb("pricing.cli.plan", "Plan the waves that a batch of requests runs as, within a budget."),
         "budget": Verb("pricing.cli.budget", "The most rows (tokens) of a micro-batch that fit, by a profile."),
+        "forecast": Verb(
+            "pricing.cli.forecast", "What a model will need, and the most rows that fit, without a device."
+        ),
         "replay": Verb("pricing.cli.replay", "Decide recorded decisions again and compare, byte for byte."),
         "report": Verb("pricing.cli.report", "Make a page of a run's records."),
         "scale": Verb("pricing.cli.scale", "Test the frontier law's assumption on traces."),

@@ -26,6 +26,8 @@ EXTRA_OF: Final = {
     "markupsafe": "cli",
     "matplotlib": "plot",
     "torch": "torch",
+    "transformers": "hf",
+    "peft": "hf",
     "prometheus_client": "prometheus",
 }
 """Which extra brings a module that a verb or an option needs."""

@@ -121,7 +121,7 @@ def broken_invariant(profile: Evidence) -> str | None:
     floor_rows, warm_sharing = profile.warm_packed_rows, profile.warm_sharing
     if rows == 0 and (rate > 0 or profile.complete_readings > 0 or retained is not None or profile.sharing != UNSHARED):
         return "something was learned although no reading had rows"
-    if any(is_more_sharing(1, 1, sharing) for sharing in (profile.sharing, warm_sharing or UNSHARED)):
+    if is_more_sharing(1, 1, profile.sharing) or (warm_sharing is not None and is_more_sharing(1, 1, warm_sharing)):
         return "a sharing ratio of 1 is kept as 1/1, the pair with fewest packed rows"
     if retained is not None and retained > rate:
         return "more is retained per row than the peak per row"
@@ -222,14 +222,15 @@ class EvidenceFields(TypedDict):
 
 def _observed(known: Evidence, reading: Reading, after_seed: bool) -> EvidenceFields:
     """The fields of `known` after one more reading of 1 packed row or more."""
-    completes_warm = reading.is_complete and known.complete_readings >= 1
+    is_complete = reading.is_complete
+    completes_warm = is_complete and known.complete_readings >= 1
     rate = reading.peak_bytes_per_row
     return EvidenceFields(
         peak_bytes_per_row=maximum(known.peak_bytes_per_row, rate),
         largest_packed_rows=maximum(known.largest_packed_rows, reading.packed_rows),
         sharing=more_sharing(known.sharing, reading.logical_rows, reading.packed_rows),
         retained_bytes_per_row=_retained_rate(known.retained_bytes_per_row, reading),
-        complete_readings=known.complete_readings + (1 if reading.is_complete else 0),
+        complete_readings=known.complete_readings + (1 if is_complete else 0),
         warm_bytes_per_row=_highest(known.warm_bytes_per_row, rate) if after_seed else known.warm_bytes_per_row,
         warm_packed_rows=(
             _least(known.warm_packed_rows, reading.packed_rows) if completes_warm else known.warm_packed_rows

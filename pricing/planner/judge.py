@@ -30,8 +30,8 @@ from pricing.planner.rules import (
     earns_probe,
     is_feasible,
     is_learned,
+    is_open_to_a_probe,
     is_trusted,
-    is_young,
     may_probe,
     verdict_of,
 )
@@ -85,6 +85,7 @@ class Judge:
         safety: Safety,
         probed: Container[Signature],
         lost: Container[Signature],
+        survives: bool,
         measured_splits: Mapping[SplitKey, int],
     ) -> None:
         require_integer("available_bytes", available_bytes)
@@ -99,6 +100,7 @@ class Judge:
         self._safety = safety
         self._probed = probed
         self._lost = lost
+        self._survives = survives
         self._measured_splits = measured_splits
         self._curve = Curve(batch, start, setting.row_multiple)
         self._regimes: dict[int, _Known] = {}
@@ -144,6 +146,7 @@ class Judge:
         return ProbeTest(
             had_probe=regime.signature in self._probed,
             cold=self._wave(1, cold=True),
+            survives=self._survives,
             witnessed_bytes=witnessed_bytes(tried.wave, regime.profile, self._law, self._safety),
             lost=regime.signature in self._lost,
         )
@@ -168,8 +171,14 @@ class Judge:
     def _may_probe(self, probe: ProbeTest, tried: WidthTried) -> bool:
         over_budget = not fits(tried.required_bytes, self._available_bytes)
         cold_bytes = required_bytes(probe.cold, Profile(), self._law, self._safety)
-        is_unsupported = is_young(
-            self._regime(1).profile, learned=tried.learned, over_budget=over_budget
+        forecast = replace(probe.cold, forecast_bytes=tried.wave.forecast_bytes)
+        is_unsupported = is_open_to_a_probe(
+            self._regime(1).profile,
+            learned=tried.learned,
+            over_budget=over_budget,
+            forecast_fits=tried.wave.forecast_bytes == 0
+            or fits(required_bytes(forecast, Profile(), self._law, self._safety), self._available_bytes),
+            survives=probe.survives,
         ) and may_probe(
             had_probe=probe.had_probe,
             over_budget=over_budget,

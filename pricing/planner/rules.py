@@ -57,6 +57,20 @@ def is_young(profile: Profile, *, learned: bool, over_budget: bool) -> bool:
     return learned and not (over_budget and profile.complete_readings > 1)
 
 
+def is_open_to_a_probe(
+    profile: Profile, *, learned: bool, over_budget: bool, forecast_fits: bool, survives: bool
+) -> bool:
+    """Whether the narrowest wave, which does not fit, may be tried nevertheless.
+
+    A wave that its own forecast keeps out is one only where the run survives that it runs out of memory: nothing says
+    that it could fit, but a forecast may err. Otherwise the profile must be too young to refuse by.
+
+    forecast_fits: whether what was forecast fits; true where nothing was. survives: whether the call takes back what a
+    wave did that ran out of memory in the caller's phase (`train_batch`).
+    """
+    return survives if not forecast_fits else is_young(profile, learned=learned, over_budget=over_budget)
+
+
 def may_probe(*, had_probe: bool, over_budget: bool, cold_required_bytes: int, available_bytes: int) -> bool:
     """Whether a wave that a young profile refuses may run once, alone, over its price.
 

@@ -32,8 +32,8 @@ from pricing.planner.rules import (
     held_bytes,
     is_feasible,
     is_learned,
+    is_open_to_a_probe,
     is_trusted,
-    is_young,
     may_probe,
     verdict_of,
 )
@@ -226,16 +226,26 @@ def _verdict(record: DecisionRecord, pricer: _Pricer) -> Verdict:
 def _probes(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> bool:
     """A wave that ran whole has nothing on record about a probe: under a law by which it does not fit, it is none."""
     over_budget = not fits(step.required_bytes, step.available_bytes)
-    young = is_young(record.profile_of(step.wave), learned=step.learned, over_budget=over_budget)
     probe = pricer.probe(record.probe, step.wave)
-    if not young and (probe is None or probe.witnessed_bytes is None):
+    forecast_fits = True
+    if step.wave.forecast_bytes and probe is not None:
+        forecast = replace(probe.cold, forecast_bytes=step.wave.forecast_bytes)
+        forecast_fits = fits(pricer.required_bytes(forecast), record.available_bytes)
+    is_open = is_open_to_a_probe(
+        record.profile_of(step.wave),
+        learned=step.learned,
+        over_budget=over_budget,
+        forecast_fits=forecast_fits,
+        survives=probe is not None and probe.survives,
+    )
+    if not is_open and (probe is None or probe.witnessed_bytes is None):
         return False
     if probe is None:
         if record.refusal is not None or record.verdict == Verdict.PROBE:
             raise IncompleteRecordError("probe")
         return False
     cold_bytes = pricer.required_bytes(probe.cold)
-    is_unsupported = young and may_probe(
+    is_unsupported = is_open and may_probe(
         had_probe=probe.had_probe,
         over_budget=over_budget,
         cold_required_bytes=cold_bytes,

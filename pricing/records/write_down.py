@@ -124,6 +124,7 @@ def record_of_plan(
         probe = ProbeFacts(
             had_probe=plan.probe.had_probe,
             cold=cold,
+            survives=plan.probe.survives,
             witnessed_bytes=plan.probe.witnessed_bytes,
             lost=plan.probe.lost,
         )

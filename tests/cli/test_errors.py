@@ -95,7 +95,7 @@ def test_nothing_is_written_when_readings_are_bad(tmp_path: Path) -> None:
         (("backtest", "--order", "backwards", "x"), "backwards"),
         (("backtest",), "Missing argument"),
         (("learn", "x"), "Missing option"),
-        (("forecast",), "No such command"),
+        (("foresee",), "No such command"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )

@@ -102,3 +102,17 @@ def test_what_cannot_be_answered_is_refused() -> None:
 def test_trust_growth_is_named() -> None:
     budget = most_rows(replace(learned(rows=10, bytes_per_row=1)), available_bytes=1 << 40)
     assert (budget.rows, budget.limit, budget.next_wave.packed_rows) == (80, Limit.TRUST, 81)
+
+
+def test_a_price_that_is_the_budget_fits() -> None:
+    profile = learned(rows=1_000, bytes_per_row=20_000)
+    exact = most_rows(profile, available_bytes=1 << 40).rows // 2
+    price = required_bytes(
+        Wave(
+            packed_rows=exact, logical_rows=exact, grad_segments=-(-exact // 64), output_bytes=0,
+            workload=workload_for(None, 64),
+        ),
+        profile,
+    )  # fmt: skip
+    assert most_rows(profile, available_bytes=price).rows == exact
+    assert most_rows(profile, available_bytes=price - 1).rows == exact - 1

@@ -15,7 +15,7 @@ from pricing.kernel.laws import LAWS
 from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
-from pricing.kernel.reading import Reading
+from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, RecomputeMode
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import fits
@@ -386,3 +386,46 @@ def test_a_refusal_says_what_would_make_it_fit(items: Items, law: Law, budget: i
         assert said in text
     assert "none exists" not in text
     assert ("no feasible split found" in text) == (sum(map(batch.is_active, plan.requests)) > 1)
+
+
+FORWARD_SEEN = observe(
+    Profile(),
+    Reading(
+        packed_rows=200,
+        logical_rows=200,
+        grad_segments=1,
+        output_bytes=0,
+        peak_delta_bytes=2_000,
+        kind=ReadingKind.FORWARD_ONLY,
+    ),
+)
+
+
+@pytest.mark.parametrize("profile", [Profile(), FORWARD_SEEN], ids=["cold", "no complete reading"])
+def test_a_wave_that_its_forecast_keeps_out_is_tried_only_where_the_run_survives_it(profile: Profile) -> None:
+    """Once for each signature, and only where what is certain (outputs, floor) fits."""
+    batch = one_request(200)
+    setting = Setting(floor_bytes=floor_with_transient, forecast_bytes=lambda *_: GIB)
+    profiles = {only_signature(batch, setting): profile}
+
+    def planned(budget: int, **how: object) -> WavePlan:
+        return plan_wave(batch, profiles=profiles, available_bytes=budget, setting=setting, **how)  # type: ignore[arg-type]
+
+    refused = planned(GIB)
+    assert refused.verdict is Verdict.REFUSE
+    assert refused.refusal is not None and "forecast, without its safety factor: 1.00 GiB" in str(refused.refusal)
+    tried = planned(GIB, survives=True)
+    assert tried.verdict is Verdict.PROBE and tried.probe is not None and tried.probe.survives
+    assert planned(GIB, survives=True, probed=set(profiles)).verdict is Verdict.REFUSE
+    certain = required_bytes(tried.probe.cold, Profile())
+    assert planned(certain, survives=True).verdict is Verdict.PROBE
+    assert planned(certain - 1, survives=True).verdict is Verdict.REFUSE
+    assert planned(2 * GIB, survives=True).verdict is not Verdict.PROBE
+
+
+def test_a_cold_wave_that_is_not_the_narrowest_never_runs_however_small_its_forecast() -> None:
+    batch = Batch([[plan_request(range(seed, seed + 20))] for seed in (0, 100, 200)])
+    plan = plan_wave(
+        batch, profiles={}, available_bytes=GIB, setting=Setting(forecast_bytes=lambda *_: 1), survives=True
+    )
+    assert (plan.width, plan.verdict) == (1, Verdict.COLD_START)

@@ -70,6 +70,10 @@ def whole(rows: int, compute_bytes: int) -> Reading:
     return Reading(packed_rows=rows, logical_rows=rows, grad_segments=1, output_bytes=0, peak_delta_bytes=compute_bytes)
 
 
+SIGNATURE = only_signature(grpo(prompts=1, rollouts=1, prompt=64, completion=64), Setting())
+"""Of waves of one kind, whatever their rows."""
+
+
 def needed_bytes(rows: int) -> int:
     """A fixed cost and a rate."""
     return 60 * MIB + 460_000 * rows
@@ -100,7 +104,7 @@ def test_no_reading_stops_a_run_for_ever(
     available_bytes = 3 * (bound_bytes + charges_bytes) + room * GIB
     plan = plan_wave(
         batch,
-        profiles={only_signature(batch, setting): profile},
+        profiles={SIGNATURE: profile},
         available_bytes=available_bytes,
         setting=setting,
         law=law,

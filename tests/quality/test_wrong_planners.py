@@ -10,9 +10,18 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from pricing.planner.row_shapes import RowShape
 from pricing.planner.tokens import NumpyTokens
 from pricing.testing import reachable_profiles, safeties
-from tests.planner import test_curve, test_prefix_tree, test_split, test_vectorized, test_width_search
+from tests.planner import (
+    test_curve,
+    test_most_rows,
+    test_no_sharing,
+    test_prefix_tree,
+    test_split,
+    test_vectorized,
+    test_width_search,
+)
 from tests.planner.naive import items, training_items
 from tests.properties import test_available
 from tests.quality.wrong_kernels import WrongKernel, installed
@@ -32,6 +41,16 @@ DRAWN: Final[Mapping[str, Mapping[str, st.SearchStrategy[Any]]]] = {
     "test_every_width_has_the_shape_of_its_requests": {
         "items": items,
         "multiple": test_curve.multiples,
+        "data": st.data(),
+    },
+    "test_without_sharing_a_batch_is_one_of_tokens_that_all_differ": {
+        "items": items,
+        "multiple": test_curve.multiples,
+    },
+    "test_rows_are_those_of_the_tensor": {
+        "shape": st.sampled_from([RowShape.PADDED]),
+        "rows": st.just(lambda lengths: len(lengths) * max(lengths)),
+        "lengths": test_no_sharing.lengths.filter(bool),
         "data": st.data(),
     },
     "test_packs_every_prefix_once": {
@@ -77,7 +96,16 @@ DRAWN: Final[Mapping[str, Mapping[str, st.SearchStrategy[Any]]]] = {
 
 TESTS: Final[Mapping[str, Callable[..., None]]] = {
     name: test
-    for module in (test_available, test_curve, test_prefix_tree, test_split, test_vectorized, test_width_search)
+    for module in (
+        test_available,
+        test_curve,
+        test_most_rows,
+        test_no_sharing,
+        test_prefix_tree,
+        test_split,
+        test_vectorized,
+        test_width_search,
+    )
     for name, test in vars(module).items()
     if name.startswith("test_")
 }

@@ -13,7 +13,7 @@ from pricing.kernel.price import retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety
 from pricing.kernel.wave import Wave
-from pricing.planner import budget, rules, split
+from pricing.planner import budget, row_shapes, rules, split
 from pricing.planner.batch import Batch
 from pricing.planner.curve import Curve, Gathering
 from pricing.planner.prefix_tree import PrefixTree
@@ -110,7 +110,42 @@ def _always_exact(self: _Kernel, *corner: int) -> bool:
     return self.profile.is_empty or type(self.law) in _TWINS
 
 
+def _apart_by_length(self: Batch, requests: list[int]) -> None:
+    """Requests of one length share all their rows."""
+    nodes: dict[int, int] = {}
+    for index in requests:
+        length = self.lengths[index]
+        if length and length not in nodes:
+            nodes[length] = len(self.parents)
+            self.parents.append(0)
+            self.depths.append(length)
+            self.sources.append(index)
+        self.terminals[index] = nodes.get(length, 0)
+
+
+def _padded_in_one_piece(rows: int, multiple: int) -> int:
+    return rows // multiple * multiple
+
+
 WRONG_PLANNERS = [
+    WrongKernel(
+        name="apart_by_length",
+        mistake="lets requests of one length share rows where nothing is shared",
+        caught_by="test_without_sharing_a_batch_is_one_of_tokens_that_all_differ",
+        patches={(Batch, "_append_apart"): _apart_by_length},
+    ),
+    WrongKernel(
+        name="padding_rounded_down",
+        mistake="rounds the columns of a padded tensor down to their multiple",
+        caught_by="test_rows_are_those_of_the_tensor",
+        patches={(row_shapes, "_rounded"): _padded_in_one_piece},
+    ),
+    WrongKernel(
+        name="a_budget_of_fewer_rows",
+        mistake="leaves out the number of rows whose price is the budget itself",
+        caught_by="test_a_price_that_is_the_budget_fits",
+        patches={(budget, "fits"): _strictly_below},
+    ),
     WrongKernel(
         name="one_regime",
         mistake="bisects over all widths although the price may drop where a short request joins",

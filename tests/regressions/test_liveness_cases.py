@@ -56,11 +56,15 @@ HISTORIES = {
 }
 
 
+SIGNATURE = only_signature(grpo(prompts=1, rollouts=1, prompt=64, completion=64), Setting())
+"""Of waves of one kind, whatever their rows."""
+
+
 def planned(
     rows: int, profile: Profile, available_bytes: int, law: Law, lost: frozenset[Signature] = frozenset()
 ) -> WavePlan:
     batch, setting = grpo(prompts=1, rollouts=1, prompt=rows // 2, completion=rows - rows // 2), Setting()
-    profiles = {only_signature(batch, setting): profile}
+    profiles = {SIGNATURE: profile}
     return plan_wave(batch, profiles=profiles, available_bytes=available_bytes, setting=setting, law=law, lost=lost)
 
 

@@ -1,4 +1,4 @@
-"""One CPU meter a test: it watches this thread, and gives it back."""
+"""One CPU meter a test, that watches this thread and is given back; and chunks of a size for short waves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from adapters.torch_memory import PeakMeter, meter_for
+from adapters.trainer_rank import attention, head
 
 
 @pytest.fixture
@@ -19,3 +20,13 @@ def device() -> torch.device:
 def meter(device: torch.device) -> Iterator[PeakMeter]:
     with meter_for(device) as meter:
         yield meter
+
+
+@pytest.fixture(autouse=True)
+def few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real runs and forecasts alike: a head of several chunks from few rows on.
+
+    What a fake run costs is its operations, so waves of the same form take a fraction of the time.
+    """
+    monkeypatch.setattr(head, "HEAD_CHUNK_ROWS", 128)
+    monkeypatch.setattr(attention, "_QUERY_ROWS", 256)

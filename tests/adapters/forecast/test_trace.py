@@ -24,7 +24,7 @@ from tests.adapters.trainer_rank.test_hugging_face import llama, qwen3, qwen3_mo
 
 SHAPES: dict[str, Families] = {"alone": [(530, ())], "shared": [(300, (100, 200, 0, 5)), (90, ())]}
 
-RECURRENT_SHAPES: dict[str, Families] = {"alone": [(150, ())], "shared": [(80, (30, 0, 5))]}
+RECURRENT_SHAPES: dict[str, Families] = {"shared": [(70, (30, 0, 5))]}
 
 
 def lora() -> Any:
@@ -45,7 +45,10 @@ MODELS: dict[str, Any] = {
 }
 
 
-CASES = [(name, wanted) for name in MODELS for wanted in WANTED if "gdn" not in name or wanted == "targets"]
+OF_THIS_PROJECT = {"dense", "moe", "gdn", "gdn_moe", "decoder without recompute"}
+"""One decoder class: what is asked of it is the same work in all of them, so "decoder" stands for the others."""
+
+CASES = [(name, wanted) for name in MODELS for wanted in WANTED if name not in OF_THIS_PROJECT or wanted == "targets"]
 
 
 @pytest.mark.parametrize(("name", "wanted"), CASES)
@@ -54,7 +57,8 @@ def test_a_trace_is_the_counter_to_the_byte(name: str, wanted: str) -> None:
     for shape in (RECURRENT_SHAPES if "gdn" in name else SHAPES).values():
         wave = groups(model, shape, WANTED[wanted])
         seen = observe(model, untouched(wave))
-        for routing in Routing if "moe" in name else [Routing.BALANCED]:  # rows are the same however they are spread
+        both = name in ("moe", "qwen3_moe") and wanted == "targets"
+        for routing in Routing if both else [Routing.BALANCED]:  # rows are the same however they are spread
             traced = trace_wave(model, untouched(wave), target=Target.CPU, routing=routing)
             assert max(traced.phase_peaks[:2]) == seen.forward_peak_bytes
             assert traced.held_bytes == seen.held_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.torch_memory import meter_for
-from benchmarks.h200 import controlled_table, high_branch, overhead, record_trace, soak
+from benchmarks.h200 import controlled_table, high_branch, micro_batches, overhead, record_trace, soak
 from benchmarks.h200.waves import controlled, rollouts
 from pricing.evidence.trace import read_trace
 
@@ -64,6 +64,17 @@ def test_a_soak_goes_on_where_it_ended(
     taken = [int(str(line["next_group"])) for line in lines]
     assert taken == sorted(set(taken))
     assert "waves 3, out of memory 0, refused 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shape", ["padded", "packed"])
+def test_a_soak_without_shared_prefixes_runs_full_waves(
+    shape: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = run(micro_batches, monkeypatch, tmp_path / "m.jsonl", "--shape", shape, "--gib", "0.003", "--waves", "14")
+    waves = [line for line in lines if line["event"] == "wave"]
+    assert len(waves) == 14 and all(line["complete"] for line in waves)
+    assert {int(str(line["packed_rows"])) >= int(str(line["logical_rows"])) for line in waves} == {True}
+    assert "waves 14, out of memory 0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("sharing", [1, 2, 4, 8])
