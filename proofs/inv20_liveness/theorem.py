@@ -40,3 +40,20 @@ def an_earned_probe_is_held_at_no_more_than_half_its_price(t: Given) -> None:
         return
     t.assume(earned)
     t.prove(both(AGAINST * witnessed <= required, witnessed <= available, cold <= available))
+
+
+@theorem("INV-20", merging=(earns_probe, probe_bytes, stands_against))
+def a_device_of_twice_the_witnessed_price_refuses_nothing_for_its_price(t: Given) -> None:
+    """Liveness: a wave that does not fit there has a price at which it earns a probe."""
+    required, witnessed, cold = t.integer("required", 0), t.integer("witnessed", 0), t.integer("cold", 0)
+    available = t.integer("available", 0)
+    t.assume(both(available >= AGAINST * witnessed, cold <= available, required > available))
+    t.prove(
+        earns_probe(
+            lost=False,
+            required_bytes=required,
+            witnessed_bytes=witnessed,
+            cold_required_bytes=cold,
+            available_bytes=available,
+        )
+    )
