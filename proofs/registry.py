@@ -37,6 +37,7 @@ FOLDERS: Final = MappingProxyType(
         "inv17_available": "INV-17",
         "inv18_each_error": "INV-18",
         "inv19_merging": "INV-19",
+        "inv20_liveness": "INV-20",
         "affine": "affine",
         "shares": "shares",
         "frontier": "frontier",

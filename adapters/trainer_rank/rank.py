@@ -45,6 +45,8 @@ class TrainerRank(WaveLoop):
     law, safety: a law or its name; a factor of at least 1 that is exact ("11/10", Fraction(11, 10)).
     check: packed execution is compared with the model's own forward before it is trusted, see `bind_model`.
     profiles: file of what was learned (None: in memory). It is read now and saved after each call.
+    cold_transient_bytes: what libraries take at a first wave, held while nothing was learned (None: 64 MiB; on a CPU
+    nothing).
     topology: names the parallel layout; waves of different topologies teach one another nothing.
     quorum: agreement across data-parallel ranks (`adapters.torch_distributed.DistributedQuorum`). Every rank must make
     the same calls; the caller's own collectives (gradient reduction) stay the caller's business.
@@ -70,7 +72,7 @@ class TrainerRank(WaveLoop):
         row_multiple: int = 1,
         quorum: Quorum = SINGLE_PROCESS,
         recorder: Recorder | None = None,
-        cold_transient_bytes: int = COLD_TRANSIENT_BYTES,
+        cold_transient_bytes: int | None = None,
         forecast: bool = True,
         forecast_loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None = None,
         floors: bool = True,
@@ -96,6 +98,8 @@ class TrainerRank(WaveLoop):
         )
         self._topology = f"{self._model.model_facts().name}, {topology}"
         self._row_multiple = row_multiple
+        if cold_transient_bytes is None:  # a CPU has no library handles on a device
+            cold_transient_bytes = 0 if device.type == "cpu" else COLD_TRANSIENT_BYTES
         self._cold_transient_bytes = cold_transient_bytes
         self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes) if forecast else None
         self._floors = floors

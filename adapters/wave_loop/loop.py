@@ -41,6 +41,7 @@ from pricing.kernel.profile import needs_footprint
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
+from pricing.planner.rules import probe_bytes
 from pricing.planner.split import split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
 
@@ -110,6 +111,7 @@ class WaveLoop:
         self._quorum = quorum
         self._gradients = GradientAccount(parameters)
         self._probed: set[Signature] = set()
+        self._lost_probes: set[Signature] = set()
         self._named_floors: set[Signature] = set()
         self._open_waves: dict[WaveTurn, _Open] = {}
         self._introduced = False
@@ -458,6 +460,7 @@ class WaveLoop:
             safety=self.safety,
             quorum=self._quorum,
             probed=self._probed,
+            lost=self._lost_probes,
             survives=survives,
             measured_splits=self.profiles.splits,
         )
@@ -466,7 +469,11 @@ class WaveLoop:
         """What must be there for this plan to run. A probe runs as a cold start: its learned price is the doubt."""
         if plan.verdict is Verdict.PROBE and plan.probe is not None:
             cold_bytes = required_bytes(plan.probe.cold, Profile(), self.law, self.safety)
-            return max(cold_bytes, plan.required_bytes) if plan.headroom_bytes >= 0 else cold_bytes
+            if plan.headroom_bytes >= 0:
+                return max(cold_bytes, plan.required_bytes)
+            witnessed = plan.probe.witnessed_bytes
+            held_bytes = probe_bytes(cold_bytes, witnessed)
+            return held_bytes if held_bytes <= plan.available_bytes else cold_bytes
         return 0 if plan.verdict is Verdict.EMPTY else plan.required_bytes
 
     # Running ---------------------------------------------------------------------------------------------------------
@@ -607,6 +614,7 @@ class WaveLoop:
             self.learn(stats.plan.signature, look)
         if not is_sealed:
             self._probed.add(stats.plan.signature)
+            self._lost_probes.add(stats.plan.signature)
             self._save()  # a run that is killed for this must not repeat it
         if stats.plan.verdict is Verdict.SPLIT:
             key = split_key(stats.plan.signature, stats.plan.children)

@@ -20,6 +20,13 @@ from pricing.contracts.frontier import (
     wider_cover_never_lowers_a_lift,
 )
 from pricing.contracts.invariants import INVARIANTS, Invariant
+from pricing.contracts.liveness import (
+    a_witness_changes_no_price,
+    complete_reading_is_a_witness,
+    only_a_doubled_price_is_doubted,
+    witnessed_never_falls,
+    witnesses_merge_in_any_order,
+)
 from pricing.contracts.merging import (
     merged_profile_is_reachable,
     merging_again_changes_nothing,
@@ -86,12 +93,14 @@ __all__ = (
     "INVARIANTS",
     "Invariant",
     "a_footprint_teaches_both",
+    "a_witness_changes_no_price",
     "all_readings_term_covers",
     "bound_never_falls",
     "bound_per_row_never_rises",
     "bounds_enclose_the_price",
     "charges_are_exact",
     "clamp_is_exact",
+    "complete_reading_is_a_witness",
     "coverage_is_tight",
     "each_failure_raises_the_price",
     "eligibility_asks_facts_only",
@@ -129,6 +138,7 @@ __all__ = (
     "most_failures",
     "narrower_waves_stay_dear",
     "observing_only_ratchets",
+    "only_a_doubled_price_is_doubted",
     "order_does_not_matter",
     "parts_add_up",
     "plan_is_admitted",
@@ -153,4 +163,6 @@ __all__ = (
     "warm_floor_holds",
     "what_grew_from_a_profile_absorbs_it",
     "wider_cover_never_lowers_a_lift",
+    "witnessed_never_falls",
+    "witnesses_merge_in_any_order",
 )

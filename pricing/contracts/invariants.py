@@ -20,6 +20,13 @@ from pricing.contracts.frontier import (
     lifted_bound_covers,
     wider_cover_never_lowers_a_lift,
 )
+from pricing.contracts.liveness import (
+    a_witness_changes_no_price,
+    complete_reading_is_a_witness,
+    only_a_doubled_price_is_doubted,
+    witnessed_never_falls,
+    witnesses_merge_in_any_order,
+)
 from pricing.contracts.merging import (
     merged_profile_is_reachable,
     merging_again_changes_nothing,
@@ -232,6 +239,17 @@ INVARIANTS: Final[Mapping[str, Invariant]] = MappingProxyType(
                 merging_keeps_the_seed_out,
             ),
             functions=("merge.merge", "merge.merge_sharing", "merge.merge_bands"),
+        ),
+        "INV-20": Invariant(
+            statement="complete readings say of every wave what it needs at most; no price depends on it",
+            predicates=(
+                witnessed_never_falls,
+                complete_reading_is_a_witness,
+                a_witness_changes_no_price,
+                only_a_doubled_price_is_doubted,
+                witnesses_merge_in_any_order,
+            ),
+            functions=("liveness.witnessed_bytes", "liveness.stands_against", "bands.observe_witnesses"),
         ),
     }
 )

@@ -27,7 +27,7 @@ from typing import Final
 
 from pricing.formats.files import keep_aside, locked, real_target, write_text_atomically
 from pricing.formats.strict_json import Fields, canonical_json, read_json_file
-from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence
+from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence, Witnesses
 from pricing.kernel.errors import PricingError, ProfileError
 from pricing.kernel.merge import merge
 from pricing.kernel.profile import NO_FOOTPRINT, Evidence, EvidenceFields, Profile
@@ -217,8 +217,11 @@ def profile_to_json(profile: Profile) -> Json:
 
 
 def evidence_to_json(evidence: Evidence) -> Json:
-    """What was learned of one quantity, as JSON values."""
-    return {
+    """What was learned of one quantity, as JSON values. Without witnesses it is written as before there were any."""
+    beside: Json = {}
+    if evidence.witnesses:
+        beside["witnesses"] = [_anchor_to_json(anchor) for anchor in evidence.witnesses]
+    return beside | {
         "peak_bytes_per_row": evidence.peak_bytes_per_row,
         "largest_packed_rows": evidence.largest_packed_rows,
         "sharing": sharing_to_json(evidence.sharing),
@@ -240,8 +243,16 @@ def _band_to_json(band: Band) -> list[int]:
     row = [band.size, band.sharing]
     row += [cover.compute_bytes, cover.bytes_per_row, cover.logical_rows, cover.grad_segments]
     if anchor is not None:
-        row += [anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments]
+        row += _anchor_to_json(anchor)
     return row
+
+
+def _anchor_to_json(anchor: Anchor) -> list[int]:
+    return [anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments]
+
+
+def _anchor_from_json(row: tuple[int, ...]) -> Anchor:
+    return Anchor(compute_bytes=row[0], packed_rows=row[1], logical_rows=row[2], grad_segments=row[3])
 
 
 def _frontier_from_json(fields: Fields) -> FrontierEvidence:
@@ -259,11 +270,7 @@ def _band_from_json(row: tuple[int, ...]) -> Band:
         size=row[0],
         sharing=row[1],
         cover=Cover(compute_bytes=row[2], bytes_per_row=row[3], logical_rows=row[4], grad_segments=row[5]),
-        anchor=(
-            Anchor(compute_bytes=row[6], packed_rows=row[7], logical_rows=row[8], grad_segments=row[9])
-            if len(row) == 10
-            else None
-        ),
+        anchor=_anchor_from_json(row[6:]) if len(row) == 10 else None,
     )
 
 
@@ -275,7 +282,8 @@ def profile_from_json(fields: Fields) -> Profile:
 
     Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have. A
     profile without frontier evidence has learned none: the frontier law prices it as the warm law until it has. One
-    without footprints is priced at a factor above what is allocated until it has one.
+    without footprints is priced at a factor above what is allocated until it has one; one without witnesses holds no
+    reading against its prices.
     """
     allocated = _evidence_fields(fields)
     beside = fields.optional_member("footprint")
@@ -308,7 +316,12 @@ def _evidence_fields(fields: Fields) -> EvidenceFields:
         warm_packed_rows=warm_rows,
         warm_sharing=None if warm_pair is None else sharing_from_json(warm_pair),
         frontier=FrontierEvidence() if bands is None else _frontier_from_json(bands),
+        witnesses=_witnesses_from_json(fields) if fields.has("witnesses") else (),
     )
+
+
+def _witnesses_from_json(fields: Fields) -> Witnesses:
+    return tuple(_anchor_from_json(row) for row in fields.rows("witnesses", (4,)))
 
 
 def sharing_to_json(sharing: Sharing) -> Json:

@@ -117,6 +117,10 @@ class FrontierEvidence:
 
 NO_EVIDENCE: Final = FrontierEvidence()
 
+Witnesses = tuple[Anchor, ...]
+"""Complete readings as they were, one an octave of packed rows and sharing class: that of the least compute a row. They
+take no part in any price; what they are for is told in `kernel.liveness`."""
+
 SOUND: Final = "sound"
 """Key of `derived` for evidence that was checked, or was made by `observe_bands` of such evidence: joins keep what the
 check asks for (`proofs/frontier`), so a reading costs no look at every band."""
@@ -225,6 +229,57 @@ def higher_anchor(one: Anchor | None, other: Anchor | None) -> Anchor | None:
 
 def _rank(anchor: Anchor) -> tuple[int, int, int, int]:
     return anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments
+
+
+# --- witnesses -------------------------------------------------------------------------------------------------------
+
+
+def observe_witnesses(known: Witnesses, reading: Reading) -> Witnesses:
+    """The witnesses after one more reading of 1 packed row or more. The seed may be one: what it paid once makes it
+    high, never low."""
+    compute = reading.compute_bytes
+    if not reading.is_complete or compute == 0 or reading.logical_rows == 0:
+        return known
+    told = Anchor(
+        compute_bytes=compute,
+        packed_rows=reading.packed_rows,
+        logical_rows=reading.logical_rows,
+        grad_segments=reading.grad_segments,
+    )
+    return merge_witnesses(known, (told,))
+
+
+def merge_witnesses(one: Witnesses, other: Witnesses) -> Witnesses:
+    """The witnesses of both, of each class the lower."""
+    kept = {witness_class(anchor): anchor for anchor in one}
+    for anchor in other:
+        key = witness_class(anchor)
+        kept[key] = lower_anchor(kept[key], anchor) if key in kept else anchor
+    return tuple(kept[key] for key in sorted(kept))
+
+
+def witness_class(anchor: Anchor) -> tuple[int, int]:
+    """Octave of packed rows, and sharing class."""
+    rows = minimum(anchor.packed_rows, LARGEST_CLASS_ROWS)
+    return rows.bit_length(), sharing_class(anchor.logical_rows, anchor.packed_rows)
+
+
+def lower_anchor(one: Anchor, other: Anchor) -> Anchor:
+    """The anchor of less compute a row; of equal ones that of more rows, logical rows, segments: it says more."""
+    mine, theirs = one.compute_bytes * other.packed_rows, other.compute_bytes * one.packed_rows
+    if mine != theirs:
+        return one if mine < theirs else other
+    return one if _rank(one) >= _rank(other) else other
+
+
+def broken_witnesses(witnesses: Witnesses) -> str | None:
+    """The first clause that no history of readings could have broken, in words; None for reachable witnesses."""
+    if any(anchor.compute_bytes < 1 or anchor.packed_rows < 1 or anchor.logical_rows < 1 for anchor in witnesses):
+        return "a witness of nothing"
+    keys = [witness_class(anchor) for anchor in witnesses]
+    if any(left >= right for left, right in pairwise(keys)):
+        return "witnesses out of order, or two of one class"
+    return None
 
 
 # --- reachability ----------------------------------------------------------------------------------------------------

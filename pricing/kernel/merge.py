@@ -13,7 +13,7 @@ it was before. Two processes that have each seen only their seed know a seed tog
 
 from __future__ import annotations
 
-from pricing.kernel.bands import NO_EVIDENCE, Band, Bands, FrontierEvidence, joined
+from pricing.kernel.bands import NO_EVIDENCE, Band, Bands, FrontierEvidence, joined, merge_witnesses
 from pricing.kernel.profile import Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing, maximum, minimum, more_sharing
 
@@ -34,6 +34,7 @@ def _merged(one: Evidence, other: Evidence) -> EvidenceFields:
         warm_packed_rows=_smaller(one.warm_packed_rows, other.warm_packed_rows),
         warm_sharing=_more_sharing(one.warm_sharing, other.warm_sharing),
         frontier=merge_evidence(one.frontier, other.frontier),
+        witnesses=merge_witnesses(one.witnesses, other.witnesses),
     )
 
 

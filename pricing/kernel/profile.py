@@ -12,8 +12,11 @@ from typing import Final, TypedDict
 from pricing.kernel.bands import (
     NO_EVIDENCE,
     FrontierEvidence,
+    Witnesses,
     broken_evidence,
+    broken_witnesses,
     observe_bands,
+    observe_witnesses,
     require_evidence,
     size_class,
 )
@@ -45,6 +48,7 @@ class Evidence:
     warm_packed_rows (Pw): fewest packed rows of a complete reading after the seed.
     warm_sharing (rw): highest sharing of a complete reading after the seed.
     frontier: what readings after the seed teach the frontier law; the other laws never look at it.
+    witnesses: complete readings that a price is held against before it refuses for ever; no law looks at them.
     """
 
     peak_bytes_per_row: int = 0
@@ -56,6 +60,7 @@ class Evidence:
     warm_packed_rows: int | None = None
     warm_sharing: Sharing | None = None
     frontier: FrontierEvidence = NO_EVIDENCE
+    witnesses: Witnesses = ()
 
     def __post_init__(self) -> None:
         require_reachable(self)
@@ -101,6 +106,9 @@ def require_reachable(profile: Evidence) -> None:
         if value is not None:
             require_count(field, value)
     require_evidence(profile.frontier)
+    for anchor in profile.witnesses:
+        for slot in anchor.__slots__:
+            require_count(f"witnesses.{slot}", getattr(anchor, slot))
     broken = broken_invariant(profile)
     if broken is not None:
         raise ProfileError(f"{_UNREACHABLE}: {broken}; got {profile!r}")
@@ -129,7 +137,17 @@ def broken_invariant(profile: Evidence) -> str | None:
         warm_sharing.logical_rows, warm_sharing.packed_rows, profile.sharing
     ):
         return "the warm fit has seen more sharing than all readings"
-    return _broken_frontier(profile)
+    return _broken_witnesses(profile) or _broken_frontier(profile)
+
+
+def _broken_witnesses(profile: Evidence) -> str | None:
+    if profile.witnesses and profile.complete_readings == 0:
+        return "witnesses without a complete reading"
+    for anchor in profile.witnesses:
+        rate, rows = profile.peak_bytes_per_row, profile.largest_packed_rows
+        if anchor.packed_rows > rows or anchor.compute_bytes > rate * anchor.packed_rows:
+            return "a witness beyond all readings"
+    return broken_witnesses(profile.witnesses)
 
 
 def _broken_frontier(profile: Evidence) -> str | None:
@@ -199,6 +217,7 @@ class EvidenceFields(TypedDict):
     warm_packed_rows: int | None
     warm_sharing: Sharing | None
     frontier: FrontierEvidence
+    witnesses: Witnesses
 
 
 def _observed(known: Evidence, reading: Reading, after_seed: bool) -> EvidenceFields:
@@ -222,6 +241,7 @@ def _observed(known: Evidence, reading: Reading, after_seed: bool) -> EvidenceFi
             else known.warm_sharing
         ),
         frontier=observe_bands(known.frontier, reading, after_seed),
+        witnesses=observe_witnesses(known.witnesses, reading),
     )
 
 

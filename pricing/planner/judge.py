@@ -1,7 +1,8 @@
 """One rank's judgement of its own next items: how wide a wave may be, and what becomes of one that does not fit.
 
 Where not even the narrowest wave fits, in this order: a split whose rung fits; a probe, if only the learned term is in
-the way and no complete reading after the seed supports it, or only trust growth is; a refusal that says what was tried.
+the way and no complete reading after the seed supports it, or complete readings stand against it, or only trust growth
+is in the way; a refusal that says what was tried.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pricing.kernel.errors import QuantityError
 from pricing.kernel.law import Law
+from pricing.kernel.liveness import witnessed_bytes
 from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import Safety, require_integer
@@ -25,6 +27,7 @@ from pricing.planner.quorum import UNBOUNDED_WIDTH
 from pricing.planner.refusal import Asked, Refusal
 from pricing.planner.rules import (
     Verdict,
+    earns_probe,
     is_feasible,
     is_learned,
     is_open_to_a_probe,
@@ -81,6 +84,7 @@ class Judge:
         law: Law,
         safety: Safety,
         probed: Container[Signature],
+        lost: Container[Signature],
         survives: bool,
         measured_splits: Mapping[SplitKey, int],
     ) -> None:
@@ -95,6 +99,7 @@ class Judge:
         self._law = law
         self._safety = safety
         self._probed = probed
+        self._lost = lost
         self._survives = survives
         self._measured_splits = measured_splits
         self._curve = Curve(batch, start, setting.row_multiple)
@@ -125,11 +130,7 @@ class Judge:
             return self._plan(1, self._verdict(tried, rungs=(), probe=None), 0)
         over_budget = not fits(tried.required_bytes, self._available_bytes)
         rungs = tuple(self._ladder().climb()) if over_budget else ()
-        probe = ProbeTest(
-            had_probe=self._regime(1).signature in self._probed,
-            cold=self._wave(1, cold=True),
-            survives=self._survives,
-        )
+        probe = self._probe_test(tried)
         plan = replace(self._plan(1, self._verdict(tried, rungs, probe), 0), rungs=rungs, probe=probe)
         if plan.verdict is Verdict.SPLIT:
             return replace(plan, children=rungs[-1].children, subforwards=rungs[-1].subforwards)
@@ -139,6 +140,16 @@ class Judge:
             )
             return replace(plan, refusal=refusal)
         return plan
+
+    def _probe_test(self, tried: WidthTried) -> ProbeTest:
+        regime = self._regime(1)
+        return ProbeTest(
+            had_probe=regime.signature in self._probed,
+            cold=self._wave(1, cold=True),
+            survives=self._survives,
+            witnessed_bytes=witnessed_bytes(tried.wave, regime.profile, self._law, self._safety),
+            lost=regime.signature in self._lost,
+        )
 
     def _asked(self, plan: WavePlan) -> Asked:
         return Asked(
@@ -159,8 +170,9 @@ class Judge:
 
     def _may_probe(self, probe: ProbeTest, tried: WidthTried) -> bool:
         over_budget = not fits(tried.required_bytes, self._available_bytes)
+        cold_bytes = required_bytes(probe.cold, Profile(), self._law, self._safety)
         forecast = replace(probe.cold, forecast_bytes=tried.wave.forecast_bytes)
-        return is_open_to_a_probe(
+        is_unsupported = is_open_to_a_probe(
             self._regime(1).profile,
             learned=tried.learned,
             over_budget=over_budget,
@@ -170,7 +182,14 @@ class Judge:
         ) and may_probe(
             had_probe=probe.had_probe,
             over_budget=over_budget,
-            cold_required_bytes=required_bytes(probe.cold, Profile(), self._law, self._safety),
+            cold_required_bytes=cold_bytes,
+            available_bytes=self._available_bytes,
+        )
+        return is_unsupported or earns_probe(
+            lost=probe.lost,
+            required_bytes=tried.required_bytes,
+            witnessed_bytes=probe.witnessed_bytes,
+            cold_required_bytes=cold_bytes,
             available_bytes=self._available_bytes,
         )
 

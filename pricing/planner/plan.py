@@ -94,6 +94,7 @@ def plan_wave(
     safety: Safety = DEFAULT_SAFETY,
     quorum: Quorum = SINGLE_PROCESS,
     probed: Container[Signature] = (),
+    lost: Container[Signature] = (),
     survives: bool = False,
     measured_splits: Mapping[SplitKey, int] = NO_SPLITS,
 ) -> WavePlan:
@@ -101,9 +102,9 @@ def plan_wave(
 
     available_bytes: this rank's budget (`Budget.available_bytes`); negative refuses everything. profiles: what was
     learned by signature, or a function that says so; a signature that is not there is cold. setting: may be a function
-    that reads the live model; what it raises then reaches every rank. probed: signatures that had their probe.
-    survives: whether the run survives a wave that runs out of memory anywhere, so that one may be tried whose forecast
-    does not fit.
+    that reads the live model; what it raises then reaches every rank. probed: signatures that had their probe; lost:
+    those of which a wave ran out of memory. survives: whether the run survives a wave that runs out of memory anywhere,
+    so that one may be tried whose forecast does not fit.
     measured_splits: measured peaks of splits that ran, in bytes. On every rank this makes the collectives that
     `pricing.planner.quorum` lists. Raises `PeerPlanningError` where another rank's planning raised, and this rank's own
     error after telling the others.
@@ -119,6 +120,7 @@ def plan_wave(
             law=law,
             safety=safety,
             probed=probed,
+            lost=lost,
             survives=survives,
             measured_splits=measured_splits,
         )

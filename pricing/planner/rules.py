@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
+from pricing.kernel.liveness import stands_against
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import TRUST_GROWTH
 from pricing.planner.budget import fits
@@ -77,6 +78,26 @@ def may_probe(*, had_probe: bool, over_budget: bool, cold_required_bytes: int, a
     cold_required_bytes: the price with nothing learned (outputs, floor and cold transient), which must fit.
     """
     return not (over_budget and had_probe) and fits(cold_required_bytes, available_bytes)
+
+
+def earns_probe(
+    *, lost: bool, required_bytes: int, witnessed_bytes: int | None, cold_required_bytes: int, available_bytes: int
+) -> bool:
+    """Whether a wave that its price refuses may run once, alone, because complete readings stand against that price.
+
+    witnessed_bytes: what these say of the wave (`pricing.kernel.liveness`), which must fit, as the cold price must.
+    lost: a wave of the signature ran out of memory in this process.
+    """
+    return (
+        not lost
+        and stands_against(required_bytes, witnessed_bytes)
+        and fits(probe_bytes(cold_required_bytes, witnessed_bytes), available_bytes)
+    )
+
+
+def probe_bytes(cold_required_bytes: int, witnessed_bytes: int | None) -> int:
+    """What is held against the budget for a probe over its price: what it would be cold, and what witnesses say."""
+    return max(cold_required_bytes, witnessed_bytes or 0)
 
 
 def verdict_of(*, feasible: bool, learned: bool, split_fits: bool, probes: Callable[[], bool]) -> Verdict:

@@ -40,11 +40,14 @@ class WidthTried:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTest:
     """What a probe is judged by: whether this signature had one, the narrowest wave as if nothing were learned or
-    forecast, and whether the run survives that it runs out of memory."""
+    forecast, whether the run survives that it runs out of memory, what complete readings say of the wave in bytes (None
+    where there are none), and whether a wave of its signature ran out of memory."""
 
     had_probe: bool
     cold: Wave
     survives: bool = False
+    witnessed_bytes: int | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,11 +361,15 @@ class RefusalFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
     """What a probe is judged by, where the narrowest wave does not fit: whether this signature had one, the wave as
-    it would be priced with nothing learned or forecast, and whether the run survives that it runs out of memory."""
+    it would be priced with nothing learned or forecast, whether the run survives that it runs out of memory, what
+    complete readings say of the wave in bytes (None where there are none), and whether a wave of it ran out of
+    memory."""
 
     had_probe: bool
     cold: WaveFacts
     survives: bool = False
+    witnessed_bytes: Count | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

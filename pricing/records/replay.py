@@ -15,6 +15,7 @@ from typing import Final
 from pricing.formats.codec import IncompleteRecordError, encode
 from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
+from pricing.kernel.liveness import witnessed_bytes
 from pricing.kernel.price import (
     allocated_bytes,
     price,
@@ -27,6 +28,7 @@ from pricing.planner.budget import fits, judge
 from pricing.planner.refusal import Refusal
 from pricing.planner.rules import (
     Verdict,
+    earns_probe,
     held_bytes,
     is_feasible,
     is_learned,
@@ -43,6 +45,7 @@ from pricing.records.record import (
     HandoffFacts,
     ObservedFacts,
     PriceFacts,
+    ProbeFacts,
     RefusalFacts,
     RungFacts,
     WaveFacts,
@@ -106,12 +109,14 @@ def recompute(record: DecisionRecord, law: Law, safety: Safety) -> DecisionRecor
     tried = tuple(pricer.width(step) for step in record.tried)
     rungs = tuple(pricer.rung(rung) for rung in record.rungs)
     priced = pricer.price(record.wave)
+    narrowest = next((step for step in record.tried if step.width == record.width), None)
     draft = replace(
         record,
         law=law.name,
         safety=safety,
         wave=next((step.wave for step in tried if step.width == record.width), record.wave),
         price=priced,
+        probe=None if narrowest is None else pricer.probe(record.probe, narrowest.wave),
         tried=tried,
         rungs=rungs,
         budget=None if record.budget is None else BudgetFacts.of(record.budget.budget),
@@ -187,6 +192,13 @@ class _Pricer:
             fits=cost is not None and fits(cost, rung.available_bytes),
         )
 
+    def probe(self, probe: ProbeFacts | None, narrowest: WaveFacts) -> ProbeFacts | None:
+        """Records of version 1 knew no witnesses."""
+        if probe is None or not self.knows_footprints:
+            return probe
+        wave, profile = self.record.wave_of(narrowest), self.record.profile_of(narrowest)
+        return replace(probe, witnessed_bytes=witnessed_bytes(wave, profile, self.law, self.safety))
+
     def child(self, child: ChildFacts) -> ChildFacts:
         return replace(
             child, required_bytes=self.required_bytes(child.wave), retained_bytes=self.retained_bytes(child.wave)
@@ -214,27 +226,36 @@ def _verdict(record: DecisionRecord, pricer: _Pricer) -> Verdict:
 def _probes(record: DecisionRecord, step: WidthFacts, pricer: _Pricer) -> bool:
     """A wave that ran whole has nothing on record about a probe: under a law by which it does not fit, it is none."""
     over_budget = not fits(step.required_bytes, step.available_bytes)
-    probe = record.probe
+    probe = pricer.probe(record.probe, step.wave)
     forecast_fits = True
     if step.wave.forecast_bytes and probe is not None:
         forecast = replace(probe.cold, forecast_bytes=step.wave.forecast_bytes)
         forecast_fits = fits(pricer.required_bytes(forecast), record.available_bytes)
-    if not is_open_to_a_probe(
+    is_open = is_open_to_a_probe(
         record.profile_of(step.wave),
         learned=step.learned,
         over_budget=over_budget,
         forecast_fits=forecast_fits,
         survives=probe is not None and probe.survives,
-    ):
+    )
+    if not is_open and (probe is None or probe.witnessed_bytes is None):
         return False
     if probe is None:
         if record.refusal is not None or record.verdict == Verdict.PROBE:
             raise IncompleteRecordError("probe")
         return False
-    return may_probe(
+    cold_bytes = pricer.required_bytes(probe.cold)
+    is_unsupported = is_open and may_probe(
         had_probe=probe.had_probe,
         over_budget=over_budget,
-        cold_required_bytes=pricer.required_bytes(probe.cold),
+        cold_required_bytes=cold_bytes,
+        available_bytes=record.available_bytes,
+    )
+    return is_unsupported or earns_probe(
+        lost=probe.lost,
+        required_bytes=step.required_bytes,
+        witnessed_bytes=probe.witnessed_bytes,
+        cold_required_bytes=cold_bytes,
         available_bytes=record.available_bytes,
     )
 

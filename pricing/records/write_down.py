@@ -121,7 +121,13 @@ def record_of_plan(
     probe = None
     if plan.probe is not None:
         cold = table.add(plan.probe.cold, Profile(), plan.signature)
-        probe = ProbeFacts(had_probe=plan.probe.had_probe, cold=cold, survives=plan.probe.survives)
+        probe = ProbeFacts(
+            had_probe=plan.probe.had_probe,
+            cold=cold,
+            survives=plan.probe.survives,
+            witnessed_bytes=plan.probe.witnessed_bytes,
+            lost=plan.probe.lost,
+        )
     return DecisionRecord(
         schema_version=SCHEMA_VERSION,
         event=Event.ADMITTED,

@@ -7,7 +7,7 @@ rate laws never look at it. The frontier law's harnesses ask for it back by call
 from __future__ import annotations
 
 from pricing.kernel import profile
-from pricing.kernel.bands import FrontierEvidence
+from pricing.kernel.bands import FrontierEvidence, Witnesses
 from pricing.kernel.reading import Reading
 
 
@@ -16,3 +16,10 @@ def _unchanged(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) ->
 
 
 setattr(profile, "observe_bands", _unchanged)  # noqa: B010
+
+
+def _without(known: Witnesses, reading: Reading) -> Witnesses:
+    return known
+
+
+setattr(profile, "observe_witnesses", _without)  # noqa: B010

@@ -95,6 +95,7 @@ def on_symbolic_integers(
         replacements[id(classify)] = _any_class(run, classify)
     replacements[id(law.ineligibility)] = _ineligibility_of_any(law.ineligibility)
     replacements[id(bands.observe_bands)] = _evidence_stub(bands.observe_bands)
+    replacements[id(bands.observe_witnesses)] = _witnesses_stub(bands.observe_witnesses)
     replacements[id(bands.require_evidence)] = _evidence_check(bands.require_evidence)
     replacements[id(profile._broken_frontier)] = _frontier_check(profile._broken_frontier)
     restored: list[tuple[dict[str, Any], str, Any]] = []
@@ -204,6 +205,15 @@ def _evidence_stub(shipped: Callable[..., Any]) -> Callable[..., Any]:
         return AnyEvidence(evidence.told | {id(told)}) if seed_seen else evidence
 
     return observe_bands
+
+
+def _witnesses_stub(shipped: Callable[..., Any]) -> Callable[..., Any]:
+    """No price looks at witnesses, so that none are kept of readings that are symbols; see `proofs/liveness`."""
+
+    def observe_witnesses(known: Any, told: Any) -> Any:
+        return known if isinstance(told.packed_rows, Integer) else shipped(known, told)
+
+    return observe_witnesses
 
 
 def _evidence_check(shipped: Callable[..., Any]) -> Callable[..., None]:

@@ -365,7 +365,8 @@ def test_planning_goes_on_behind_a_refused_item() -> None:
     big = grpo(prompts=1, rollouts=1, prompt=300, completion=300, seed=1)
     batch = Batch([*grpo(1, 2, 50, 50).items, *big.items, *grpo(1, 2, 50, 50, seed=2).items])
     signature = only_signature(batch, Setting())
-    plan = plan_batch(batch, profiles={signature: learned(rows=500)}, available_bytes=2_000_000)
+    profile = learned(rows=500, bytes_per_row=20_000)  # of more a row than the charge for it, as models are
+    plan = plan_batch(batch, profiles={signature: profile}, available_bytes=10_000_000)
     assert [(wave.width, wave.runs) for wave in plan.waves] == [(2, True), (1, False), (2, True)]
     assert plan.refused == (plan.waves[1],)
 

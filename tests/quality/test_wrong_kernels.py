@@ -214,6 +214,24 @@ PROBES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bool]]] = {
         st.tuples(seeded_profiles(), readings()),
         lambda a: contracts.what_grew_from_a_profile_absorbs_it(*a),
     ),
+    "complete_reading_is_a_witness": (
+        st.tuples(reachable_profiles(), readings(min_packed_rows=1), waves(Profile(), min_packed_rows=1)),
+        lambda a: contracts.complete_reading_is_a_witness(*a),
+    ),
+    "only_a_doubled_price_is_doubted": (
+        st.tuples(counts(1 << 20), counts(1 << 20)),
+        lambda a: contracts.only_a_doubled_price_is_doubted(*a),
+    ),
+    "witnesses_merge_in_any_order": (
+        st.tuples(reachable_profiles(), reachable_profiles()),
+        lambda a: contracts.witnesses_merge_in_any_order(*a),
+    ),
+    "witnessed_never_falls": (
+        st.tuples(waves_and_profiles(min_packed_rows=1, seeded=True), extras, rate_laws),
+        lambda a: contracts.witnessed_never_falls(
+            a[0][0], replace(a[0][0], packed_rows=a[0][0].packed_rows + a[1]), a[0][1], a[2]
+        ),
+    ),
     "coverage_is_tight": (readings(), contracts.coverage_is_tight),
     "profile_stays_reachable": (
         st.tuples(reachable_profiles(1), readings()),

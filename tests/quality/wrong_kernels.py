@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pricing.kernel import law, merge, price, profile, quantities, rate_laws, reading, requests
+from pricing.kernel import bands, law, liveness, merge, price, profile, quantities, rate_laws, reading, requests
+from pricing.kernel.bands import Anchor, Witnesses
 from pricing.kernel.law import Ineligible
 from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import Sharing
@@ -50,6 +51,9 @@ def installed(kernel: WrongKernel) -> Iterator[None]:
 def _modules_holding(attribute: str, value: object) -> list[object]:
     modules = [module for name, module in sys.modules.items() if name.startswith("pricing.")]
     return [module for module in modules if module.__dict__.get(attribute) is value]
+
+
+_right_observe_witnesses = bands.observe_witnesses
 
 
 # --- wrong pricing ---------------------------------------------------------------------------------------------------
@@ -396,6 +400,27 @@ def _least_rate(one: int | None, other: int | None) -> int | None:
 _right_merge = merge.merge
 
 
+def _highest_witness(one: Anchor, other: Anchor) -> Anchor:
+    return one if one.compute_bytes * other.packed_rows >= other.compute_bytes * one.packed_rows else other
+
+
+def _own_witness(one: Anchor, other: Anchor) -> Anchor:
+    return one
+
+
+def _incomplete_witness(known: Witnesses, told: Reading) -> Witnesses:
+    whole = replace(told, kind=ReadingKind.WHOLE_WAVE)
+    return _right_observe_witnesses(known, whole)
+
+
+def _doubts_whatever_it_can(required_bytes: int, witnessed: int | None) -> bool:
+    return witnessed is not None and required_bytes > witnessed
+
+
+def _rows_in_falling_order(wave: Wave, known: Evidence, packed_priced: bool) -> int:
+    return max(1, known.largest_packed_rows - wave.packed_rows)
+
+
 def _kernel(name: str, mistake: str, caught_by: str, owner: object, attribute: str, wrong: object) -> WrongKernel:
     return WrongKernel(name=name, mistake=mistake, caught_by=caught_by, patches={(owner, attribute): wrong})
 
@@ -676,6 +701,46 @@ WRONG_KERNELS: tuple[WrongKernel, ...] = (
         profile,
         "_retained_rate",
         _unseen_retained_is_zero,
+    ),
+    _kernel(
+        "highest_witness_kept",
+        "of two complete readings the dearer is the witness, so one that paid a one-time cost hides all others",
+        "complete_reading_is_a_witness",
+        bands,
+        "lower_anchor",
+        _highest_witness,
+    ),
+    _kernel(
+        "incomplete_witness",
+        "a reading that missed the peak says what a wave needs",
+        "complete_reading_is_a_witness",
+        bands,
+        "observe_witnesses",
+        _incomplete_witness,
+    ),
+    _kernel(
+        "own_witness_wins",
+        "of two processes' witnesses each keeps its own",
+        "witnesses_merge_in_any_order",
+        bands,
+        "lower_anchor",
+        _own_witness,
+    ),
+    _kernel(
+        "doubts_whatever_it_can",
+        "every price that a witness undercuts is doubted, at the edge of the device too",
+        "only_a_doubled_price_is_doubted",
+        liveness,
+        "stands_against",
+        _doubts_whatever_it_can,
+    ),
+    _kernel(
+        "fewer_rows_for_more",
+        "a witness is asked about the rows that a wave lacks instead of those it has",
+        "witnessed_never_falls",
+        liveness,
+        "trusted_rows",
+        _rows_in_falling_order,
     ),
     _kernel(
         "rate_truncated",

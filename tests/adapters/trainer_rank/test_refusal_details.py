@@ -41,7 +41,7 @@ def test_padding_at_the_end_is_named_with_what_would_be_left() -> None:
 
 
 def test_a_cold_refusal_says_which_floor_bound_it(meter: PeakMeter) -> None:
-    rank = TrainerRank(Decoder(CONFIG).train(), memory_bytes=48 * MIB, meter=meter)
+    rank = TrainerRank(Decoder(CONFIG).train(), memory_bytes=48 * MIB, meter=meter, cold_transient_bytes=64 * MIB)
     tokens = [7, *range(1, 60), *[0] * 68]
     labels = [*range(60), *[-100] * 68]
     with pytest.raises(WaveRefusedError) as refused:
@@ -68,7 +68,7 @@ def test_padding_is_one_token_without_labels_of_interest(tokens: list[int], labe
 
 
 def test_a_cold_plan_names_the_parts_of_its_floor(meter: PeakMeter) -> None:
-    rank = TrainerRank(Decoder(CONFIG).train(), memory_bytes=1024 * MIB, meter=meter)
+    rank = TrainerRank(Decoder(CONFIG).train(), memory_bytes=1024 * MIB, meter=meter, cold_transient_bytes=64 * MIB)
     plan = rank.plan([Request(tokens=list(range(90)), targets=list(range(90)))])
     assert plan.price.binding_term == "cold" and sum(size for _, size in plan.floor_parts) == plan.wave.floor_bytes
     assert [name for name, _ in plan.floor_parts][-1] == "transient of a first wave"
