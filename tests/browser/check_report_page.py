@@ -61,6 +61,23 @@ def test_the_console_check_hears_a_page_that_breaks_its_own_rules(report_file: P
     assert any("Content Security Policy" in line for line in console_lines(broken))
 
 
+@pytest.mark.parametrize("width", [390, 1_200])
+def test_nothing_sticks_out_of_the_page(report_file: Path, width: int) -> None:
+    """Measured by the browser: in a frame of that width the page scrolls down only; wide tables scroll in their box."""
+    frame = report_file.with_name(f"frame-{width}.html")
+    told = (
+        'onload="const root = this.contentDocument.documentElement; document.title = '
+        "'wide ' + root.scrollWidth + ' svg ' + Math.max(...[...root.querySelectorAll('svg.plot')].map("
+        'one => Math.round(one.getBoundingClientRect().right)))"'
+    )
+    source = report_file.read_text().replace("&", "&amp;").replace('"', "&quot;")
+    frame.write_text(f'<iframe width="{width}" height="900" style="border:0" srcdoc="{source}" {told}></iframe>')
+    done = browse(frame, "--dump-dom")
+    measured = re.search(r"<title>wide (\d+) svg (\d+)</title>", done.stdout)
+    assert measured is not None, done.stdout[:500]
+    assert int(measured[1]) <= width and 0 < int(measured[2]) <= width
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_draws_in_light_and_in_dark(report_file: Path, theme: str) -> None:
     pixels = screenshot(report_file, theme)

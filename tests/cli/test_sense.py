@@ -80,10 +80,22 @@ def test_packed_rows_above_logical_ones_are_padding_or_a_mistake() -> None:
     assert run("price", "--packed-rows", "109065", "--logical-rows", "16205").exit_code == 2
 
 
-def test_a_closed_pipe_is_no_error(profile: str) -> None:
-    for last in ((), ("--json",)):
-        command = [sys.executable, "-m", "pricing.cli", "plan", ITEMS, "--profile", profile, "--budget", "12GiB", *last]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None and process.stderr is not None
-            process.stdout.close()
-            assert process.stderr.read() == b"" and process.wait() == 0
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("--version",),
+        ("plan", "--help"),
+        ("plan", ITEMS, "--profile", "PROFILE", "--budget", "12GiB"),
+        ("plan", ITEMS, "--profile", "PROFILE", "--budget", "12GiB", "--json"),
+        ("backtest", TRACE),
+    ],
+    ids=lambda words: " ".join(word for word in words if "/" not in word),
+)
+def test_a_closed_pipe_is_no_error(words: tuple[str, ...], profile: str) -> None:
+    """Such as `pricing plan ... | head`: the reader has what it wanted."""
+    command = [sys.executable, "-m", "pricing.cli", *(profile if word == "PROFILE" else word for word in words)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == 0
