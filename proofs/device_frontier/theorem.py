@@ -173,7 +173,7 @@ def an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
     t.assume(known.complete_readings >= 2)
     wave = t.wave(workload=t.workload(True))
     t.assume(wave.packed_rows >= 1)
-    taken, outputs, budget = t.integer("compute.now", 0), t.integer("outputs.now", 0), t.integer("budget", 0)
+    taken, outputs, room = t.integer("compute.now", 0), t.integer("outputs.now", 0), t.integer("room", 0)
     t.assume(outputs <= wave.output_bytes)
     charge, state = LOGICAL_ROW_BYTES, wave.segment_state_bytes
     plain = anchored_bound(bands[0].anchor, charge, state)
@@ -190,6 +190,7 @@ def an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
         higher = bound_bytes(bound, rows, *others) >= bound_bytes(plain, wave.packed_rows, *others)
         t.assume(implies(both(is_it_lifted, rows >= wave.packed_rows), higher))
     price = evidence_bytes(wave, known, FRONTIER, t.safety())
+    budget = price + room  # any that admits it
     t.assume(fits(price, budget))
     t.prove(outputs + taken <= price, "within its price")
     t.prove(outputs + taken <= budget, "and so within the budget that admitted it")
