@@ -26,7 +26,7 @@ from tests.quality.wrong_frontiers import WRONG_FRONTIERS
 from tests.quality.wrong_kernels import WrongKernel, installed
 
 SEARCH = settings(
-    max_examples=3_000,
+    max_examples=20_000,
     deadline=None,
     derandomize=True,
     database=None,

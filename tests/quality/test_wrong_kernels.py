@@ -39,7 +39,7 @@ from tests.properties import test_available, test_physical
 from tests.quality.wrong_kernels import WRONG_KERNELS, WrongKernel, installed
 
 SEARCH = settings(
-    max_examples=12_000,
+    max_examples=30_000,
     deadline=None,
     derandomize=True,
     database=None,
