@@ -53,7 +53,12 @@ class Took:
 def run_wave(model: nn.Module, meter: PeakMeter, requests: list[Request]) -> Took:
     """One wave of all requests, loss and backward: its plan, its peak, and what it alone teaches."""
     rank = TrainerRank(
-        model, memory_bytes=2 * GIB, meter=meter, cold_transient_bytes=0, check="skip-the-check-at-binding"
+        model,
+        memory_bytes=2 * GIB,
+        meter=meter,
+        cold_transient_bytes=0,
+        check="skip-the-check-at-binding",
+        forecast=False,
     )
     model.zero_grad(set_to_none=True)
     for value in model.parameters():
