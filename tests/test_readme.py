@@ -8,15 +8,18 @@ import json
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import pricing
+from adapters.torch_memory import meter_for
 from pricing.cli.app import pricing as command_line
 from pricing.evidence.backtest import Order, backtest
 from pricing.evidence.trace import read_trace
 from pricing.kernel.price import Quantity
+from tests.cli.test_forecast import CONFIG
 from tests.records.recorded_run import record_run
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +83,12 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, monkeypatch: 
     for folder in ("spec", "examples"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     record_run(tmp_path / "records", refused=(20,), out_of_memory=(30,), under=(35,))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))  # the reader's own model, and their own package
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "models.py").write_text("from examples.plain_module import PlainDecoder as make\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     lines = re.findall(r"^    pricing (.*?)(?:#.*)?$", README, re.MULTILINE)
 
@@ -90,7 +99,8 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, monkeypatch: 
         refuses = line.startswith("plan ") and " refused, of " in result.stdout
         assert result.exit_code == int(refuses), f"pricing {line}\n{result.output}"
     ignored = (ROOT / ".gitignore").read_text().splitlines()
-    left = {path.name + "/" * path.is_dir() for path in tmp_path.iterdir() if not path.is_symlink()}
+    given = {"config.json", "my_package/"}
+    left = {path.name + "/" * path.is_dir() for path in tmp_path.iterdir() if not path.is_symlink()} - given
     assert {"profile.json", "plan.png", "report.html", "time.png", "records/"} <= left
     assert {f"/{name}" for name in left} <= set(ignored), "what the commands leave behind is ignored by git"
 
@@ -144,7 +154,10 @@ def test_the_first_example_runs_on_a_module_of_anybody(
     sequences = [[token % 50 for token in range(at, at + 100)] for at in range(12)]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monkeypatch.chdir(tmp_path)
-    exec(textwrap.dedent(written), {"model": model, "loss": loss, "sequences": sequences, "optimizer": optimizer})
+    names: dict[str, Any] = {"model": model, "loss": loss, "sequences": sequences, "optimizer": optimizer}
+    with meter_for("cpu") as meter:  # closed at the end: other tests of this process count too
+        written = written.replace("MicroBatches(model,", "MicroBatches(model, meter=meter,")
+        exec(textwrap.dedent(written), names | {"meter": meter})
     assert ran[0] == 1 and sum(ran) == 12 and len(ran) < 12
     assert (tmp_path / "profiles.json").exists()
 

@@ -87,7 +87,12 @@ class Training:
         assert isinstance(counter, StorageCounter)
         counter.track(self.model.parameters())
         self.rank = TrainerRank(
-            self.model, meter=self.meter, memory_bytes=512 * MIB, cold_transient_bytes=0, law=self.law
+            self.model,
+            meter=self.meter,
+            memory_bytes=512 * MIB,
+            cold_transient_bytes=0,
+            law=self.law,
+            forecast=False,
         )
         if self.in_backward:
             for value in self.trained:

@@ -56,7 +56,8 @@ def mixture(**settings: Any) -> nn.Module:
 
 
 def rank_of(model: nn.Module, meter: PeakMeter, **settings: Any) -> TrainerRank:
-    return TrainerRank(model, memory_bytes=2 * GIB, meter=meter, check="skip-the-check-at-binding", **settings)
+    settings = {"check": "skip-the-check-at-binding", "forecast": False} | settings
+    return TrainerRank(model, memory_bytes=2 * GIB, meter=meter, **settings)
 
 
 def items(count: int = 2, rows: int = 70) -> list[Request]:
