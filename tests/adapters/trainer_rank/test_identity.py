@@ -56,8 +56,8 @@ def mixture(**settings: Any) -> nn.Module:
 
 
 def rank_of(model: nn.Module, meter: PeakMeter, **settings: Any) -> TrainerRank:
-    settings = {"check": "skip-the-check-at-binding", "forecast": False} | settings
-    return TrainerRank(model, memory_bytes=2 * GIB, meter=meter, **settings)
+    unasked: dict[str, Any] = {"check": "skip-the-check-at-binding", "forecast": False}
+    return TrainerRank(model, memory_bytes=2 * GIB, meter=meter, **(unasked | settings))
 
 
 def items(count: int = 2, rows: int = 70) -> list[Request]:
