@@ -131,7 +131,9 @@ def record_folders(draw: random.Random, folder: Path, tries: int) -> Counter[str
 
     counts: Counter[str] = Counter()
     lines, record = _wave_lines(), record_text(a_record()).encode()
+    gone = canonical_line({"evicted": {"refused": 3, "waves": 1}, "dropped": {"refused": 2}})
     for number in range(tries):
+        (folder / ".spool.gone").write_bytes(mutated(draw, gone))
         (folder / f"{'a' * 12}{WAVES_SUFFIX}").write_bytes(mutated(draw, lines))
         (folder / f"{'a' * 12}-00000001-refused.json").write_bytes(mutated(draw, record))
 
