@@ -269,7 +269,7 @@ def oracle_share(seen: list[dict[str, Any]], full: list[dict[str, Any]]) -> floa
     cannot reach more than 10/11.
     """
     facts = np.array([[1.0, wave["packed_rows"], wave["logical_rows"]] for wave in seen])
-    peaks = np.array([float(wave["footprint_bytes"] or wave["observed_bytes"]) for wave in seen])
+    peaks = np.array([float(wave.get("footprint_bytes") or wave["observed_bytes"]) for wave in seen])
     fitted, *_ = np.linalg.lstsq(facts, peaks, rcond=None)
     fitted[0] += max(0.0, float((peaks - facts @ fitted).max()))
     best = [
