@@ -52,6 +52,30 @@ def soak(law: str, waves: int, seconds: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def cap_soak(family: str, gib: int, safety: str, seconds: int, *more: str, waves: int = 300) -> tuple[str, ...]:
+    """A soak near its cap of a model of two narrow layers: quick waves, as many bytes."""
+    name = f"{family}-{gib}-{safety.replace('/', '_')}{''.join(word for word in more if word[0] == '-')}"
+    return (
+        "-m", "benchmarks.h200.soak", "--seed", "28", "--layers", "2", "--law", "frontier", "--gib", str(gib),
+        "--family", family, "--safety", safety, "--waves", str(waves), "--seconds", str(seconds), *more,
+        "--out", f"WORK/{name}.jsonl",
+    )  # fmt: skip
+
+
+def micro_batches(shape: str, seconds: int) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.h200.micro_batches", "--shape", shape, "--gib", "16", "--waves", "110", "--layers", "4",
+        "--hidden", "1024", "--seconds", str(seconds), "--out", f"WORK/{shape}-16-51_50.jsonl",
+    )  # fmt: skip
+
+
+def survival(seconds: int) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.h200.survival", "--family", "moe", "--gib", "24", "--safety", "51/50", "--layers", "2",
+        "--waves", "160", "--seconds", str(seconds), "--out", "WORK/moe-24-51_50-withheld.jsonl",
+    )  # fmt: skip
+
+
 PARTS: dict[str, list[list[tuple[str, ...]]]] = {
     "first": [
         [
@@ -88,6 +112,44 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         [("-m", "benchmarks.h200.overhead", "--seconds", "42", "--out", "WORK/overhead.jsonl")],
         [soak("warm", 300, 215), soak("frontier", 100, 215), (*PYTEST, "tests/cuda/test_head_charge.py")],
     ],
+    "alone": [
+        [("-m", "benchmarks.h200.overhead", "--pairs", "26", "--seconds", "70", "--out", "WORK/overhead.jsonl")],
+        [("-m", "benchmarks.h200.binding_check", "--out", "WORK/binding.jsonl")],
+        [
+            (*PYTEST, "tests/cuda"),
+            cap_soak("gdn_fused", 8, "11/10", 60, waves=12),
+            cap_soak("hf_moe", 16, "51/50", 60, "--expandable", waves=12),
+            micro_batches("padded", 50),
+            micro_batches("packed", 50),
+            survival(60),
+            table("gdn_fused"),
+            table("gdn_moe_fused"),
+            high_branch("gdn_fused"),
+            high_branch("gdn_moe_fused"),
+        ],
+    ],
+    "near-the-cap": [
+        [
+            cap_soak("dense", 8, "11/10", 525),
+            cap_soak("gdn_fused", 8, "11/10", 525),
+            cap_soak("gdn_moe_fused", 24, "11/10", 525),
+            cap_soak("moe", 24, "11/10", 525),
+            cap_soak("hf_moe", 24, "11/10", 525),
+            cap_soak("moe", 8, "11/10", 525, "--law", "warm"),
+            survival(525),
+        ]
+    ],
+    "at-the-cap": [
+        [
+            cap_soak("moe", 60, "51/50", 525),
+            cap_soak("hf_moe", 24, "51/50", 525, "--expandable"),
+            cap_soak("gdn_moe_fused", 8, "51/50", 525),
+            cap_soak("dense", 8, "51/50", 525, "--expandable"),
+            micro_batches("padded", 525),
+            micro_batches("packed", 525),
+        ]
+    ],
+    "whole": [[cap_soak("moe", 0, "51/50", 330, waves=110)]],
 }
 
 
