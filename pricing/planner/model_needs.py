@@ -31,7 +31,8 @@ class ModelNeeds:
     """One model under one way of training it. All sizes in bytes.
 
     parameters, trainable: how many. gradient_bytes: of all trainable parameters. optimizer_bytes: states of
-    `optimizer`, which it makes at its first step. forecast: of waves that train on single-target log-probabilities,
+    `optimizer`, which it makes at its first step. optimizer_step_bytes: what each of its steps takes beside for a
+    moment, when no wave runs. forecast: of waves that train on single-target log-probabilities,
     gradients of parameters left out (they are counted here).
     """
 
@@ -45,6 +46,7 @@ class ModelNeeds:
     recompute: RecomputeMode
     forecast: Forecast
     segment_state_bytes: int = 0
+    optimizer_step_bytes: int = 0
 
     @property
     def fixed_bytes(self) -> int:
