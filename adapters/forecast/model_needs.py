@@ -15,7 +15,8 @@ from torch import nn
 
 from adapters.forecast.errors import ForecastError
 from adapters.forecast.fake_run import Target
-from adapters.forecast.lines import forecast_model
+from adapters.forecast.identity import forecast_of
+from adapters.forecast.lines import COLD_TRANSIENT_BYTES, forecast_model
 from adapters.forecast.optimizer_states import optimizer_needs
 from adapters.forecast.shapes import TRAINING
 from adapters.forecast.trace import facts_without_values
@@ -56,6 +57,9 @@ def needs_of(
         recompute=recompute_mode,
         forecast=forecast_model(built, [TRAINING], target=target, gradients_kept_back=True),
         segment_state_bytes=facts.segment_state_bytes,
+        forecast_of=forecast_of(
+            built, recompute_mode, [TRAINING], target, COLD_TRANSIENT_BYTES if target is Target.CUDA else 0
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import click
 from pricing.cli.options import BUDGET_BYTES, COUNT, json_option, law_option, safety_option
 from pricing.cli.output import console, emit_json, require_picture_ending, say
 from pricing.cli.progress import Progress
+from pricing.formats.profile_file import ProfileFile, merge_profiles
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS, Safety
 from pricing.planner.budget import reserve_of
@@ -62,6 +63,7 @@ PLOTTED: Final = 64
 @law_option
 @safety_option
 @click.option("--plot", metavar="FILE", help="Draw price over rows, and what the device has, into FILE.")
+@click.option("-o", "--output", metavar="FILE", help="Begin a profile file with this forecast, or add it to one.")
 @json_option
 def command(
     model: str,
@@ -74,6 +76,7 @@ def command(
     law: Law,
     safety: Safety,
     plot: str | None,
+    output: str | None,
     as_json: bool,
 ) -> None:
     if plot is not None:
@@ -93,6 +96,8 @@ def command(
     if plot is not None:
         widest = max(waves[-1].rows, 1_024)
         _draw([wave(widest * step // PLOTTED) for step in range(1, PLOTTED + 1)], needs, gpu_bytes, most, plot)
+    if output is not None:
+        merge_profiles(output, ProfileFile(profiles={}, forecasts={needs.forecast_of: needs.forecast}))
     if as_json:
         emit_json(_document(needs, gpu_bytes, available_bytes, waves, most, law))
     else:

@@ -26,9 +26,11 @@ from types import MappingProxyType
 from typing import Final
 
 from pricing.formats.files import keep_aside, locked, real_target, write_text_atomically
+from pricing.formats.forecasts import forecasts_from_json, forecasts_to_json
 from pricing.formats.strict_json import Fields, canonical_json, read_json_file
 from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence, Witnesses
 from pricing.kernel.errors import PricingError, ProfileError
+from pricing.kernel.forecast import Forecast, ForecastOf, merge_forecasts
 from pricing.kernel.merge import merge
 from pricing.kernel.profile import NO_FOOTPRINT, Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing
@@ -50,12 +52,18 @@ class ProfileFile:
     """The contents of one file. The key None is the profile that belongs to no named signature.
 
     splits: measured peaks of waves that ran as sub-forwards, in bytes; a file without any is written as before there
-    were any.
+    were any. forecasts: what first waves are priced by, each by what it is of; no readings, and of no environment.
     """
 
     profiles: Mapping[Signature | None, Profile]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     splits: Mapping[SplitKey, int] = field(default_factory=lambda: MappingProxyType({}))
+    forecasts: Mapping[ForecastOf, Forecast] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether anything in it was learned; a file that begins from a forecast alone knows nothing."""
+        return bool(self.profiles or self.splits)
 
     def select(self, signature: str | None = None) -> Profile:
         """The profile whose signature's digest begins with `signature`, or the only one there is.
@@ -110,15 +118,20 @@ def save_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> None:
 def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merged:
     """Write what `contents` and the file know together, under a lock, so that several processes may share one file.
 
-    A file of another environment is replaced. One that cannot be read as profiles is kept aside, never written over.
+    A file of another environment is replaced, but for its forecasts; contents without readings take over what the file
+    knows and where it was learned. One that cannot be read as profiles is kept aside, never written over.
     Raises `OSError`, and `TimeoutError` where another process holds the lock for long.
     """
     with locked(path):
         aside = refusal = None
         profiles, splits = dict(contents.profiles), dict(contents.splits)
+        environment, forecasts = contents.environment, dict(contents.forecasts)
         try:
             there = load_profiles(real_target(path))
-            if dict(there.environment) == dict(contents.environment):
+            forecasts = merge_forecasts(there.forecasts, forecasts)
+            if not contents.has_readings:
+                profiles, splits, environment = dict(there.profiles), dict(there.splits), there.environment
+            elif dict(there.environment) == dict(contents.environment):
                 for signature, known in there.profiles.items():
                     ours = profiles.get(signature)
                     profiles[signature] = known if ours is None else merge(ours, known)
@@ -127,7 +140,7 @@ def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merge
             pass
         except PricingError as error:
             refusal, aside = str(error), keep_aside(path)
-        merged = ProfileFile(profiles=profiles, environment=contents.environment, splits=splits)
+        merged = ProfileFile(profiles=profiles, environment=environment, splits=splits, forecasts=forecasts)
         save_profiles(path, merged)
     return Merged(contents=merged, refusal=refusal, aside=aside)
 
@@ -168,6 +181,8 @@ def profiles_text(contents: ProfileFile) -> str:
                 contents.splits.items(), key=lambda entry: (entry[0][0].key, entry[0][1])
             )
         ]
+    if contents.forecasts:
+        document["forecasts"] = forecasts_to_json(contents.forecasts)
     document["checksum"] = checksum_of(canonical_json(document))
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
@@ -196,6 +211,7 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
         of, parts = signature_from_json(entry.member("signature")), entry.rows("parts", (4,))
         splits[of, tuple(sorted((rows[0], rows[1], rows[2], rows[3]) for rows in parts))] = entry.count("peak_bytes")
         entry.finish()
+    forecasts = forecasts_from_json(fields)
     written = fields.optional_text("checksum")
     fields.finish()
     if written is not None and written != checksum_of(fields.canonical_without("checksum")):
@@ -204,6 +220,7 @@ def profiles_from_json(fields: Fields) -> ProfileFile:
         profiles=MappingProxyType(profiles),
         environment=MappingProxyType({} if environment is None else _texts_by_name(environment)),
         splits=MappingProxyType(splits),
+        forecasts=MappingProxyType(forecasts),
     )
 
 
