@@ -17,7 +17,7 @@ from adapters.trainer_rank import TrainerRank
 from pricing.cli.app import pricing
 from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles, profiles_text, save_profiles
 from pricing.kernel.errors import FileFormatError
-from pricing.kernel.forecast import Forecast, ForecastLine, merge_forecasts
+from pricing.kernel.forecast import Forecast, ForecastLine, ForecastOf, merge_forecasts
 from pricing.kernel.profile import Profile
 from tests.adapters.forecast.test_first_waves import first_wave, request
 from tests.adapters.trainer_rank.support import tiny_decoder
@@ -25,8 +25,10 @@ from tests.files.test_profile_file import signature
 
 LINE = ForecastLine(phase="head forward", fixed_bytes=10, bytes_per_packed_row=3)
 DEARER = ForecastLine(phase="head forward", fixed_bytes=5, bytes_per_packed_row=7)
-OF = (("model", "Made"), ("target", "cpu"))
-ONE, OTHER = {OF: Forecast(lines=(LINE,))}, {OF: Forecast(lines=(DEARER,), assumption="balance")}
+OF: ForecastOf = (("model", "Made"), ("target", "cpu"))
+Forecasts = dict[ForecastOf, Forecast]
+ONE: Forecasts = {OF: Forecast(lines=(LINE,))}
+OTHER: Forecasts = {OF: Forecast(lines=(DEARER,), assumption="balance")}
 
 
 @pytest.fixture
@@ -70,9 +72,12 @@ def untraced(*_: object, **__: object) -> Forecast:
 def test_it_is_used_for_nothing_else(begun: Path, meter: PeakMeter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other requests, another loss, a model that trains less: each is traced for itself."""
     asked: list[object] = []
-    monkeypatch.setattr(
-        "adapters.forecast.forecaster.forecast_model", lambda *a, **k: asked.append(k) or Forecast(lines=(LINE,))
-    )
+
+    def traced(model: object, *_: object, **__: object) -> Forecast:
+        asked.append(model)
+        return Forecast(lines=(LINE,))
+
+    monkeypatch.setattr("adapters.forecast.forecaster.forecast_model", traced)
     wanted = [[request(100, targets=True)]]
     rank = rank_of(meter, begun)
     rank.plan([[request(100, targets=True, logits=True)]])
@@ -100,7 +105,7 @@ def test_a_command_adds_to_a_file_and_takes_nothing_away(tmp_path: Path, environ
 
 
 def test_forecasts_merge_in_any_order() -> None:
-    third = {OF: Forecast(lines=(LINE, DEARER)), (("model", "B"),): Forecast(lines=(LINE,))}
+    third: Forecasts = {OF: Forecast(lines=(LINE, DEARER)), (("model", "B"),): Forecast(lines=(LINE,))}
     orders = [(ONE, OTHER, third), (third, OTHER, ONE), (OTHER, ONE, third)]
     texts = {
         profiles_text(ProfileFile(profiles={}, forecasts=merge_forecasts(merge_forecasts(a, b), c)))
