@@ -55,7 +55,7 @@ def _trace_text() -> bytes:
 
 
 def _items_text() -> bytes:
-    return b'{"length": 70, "prefix": "a"}\n{"tokens": [1, 2, 3], "target_shape": [3]}\n{"length": 90}\n'
+    return b'{"length": 70, "prefix": "a", "prefix_length": 60}\n{"tokens": [1, 2, 3], "target_shape": [3]}\n{"length": 90}\n'
 
 
 def _wave_lines() -> bytes:
