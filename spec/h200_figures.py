@@ -179,6 +179,72 @@ def footprint_soak() -> str:
     return table(heads, rows)
 
 
+def cap_soak() -> str:
+    """As `footprint_soak`, more families and caps, and loops without shared prefixes. Releases are those before a wave."""
+    rows = []
+    for path in sorted((EVIDENCE / "h200-cap").glob("*-*.jsonl")):
+        lines = lines_of(f"h200-cap/{path.name}")
+        waves = [line for line in lines if line["event"] == "wave"]
+        if "reserved_peak_bytes" not in waves[0]:
+            continue
+        settled = waves[10:]
+        first = waves[0]
+        family = path.stem.split("-")[0]
+        safety = first.get("safety", "51/50")
+        segments = ", expandable" if first.get("expandable") else ""
+        reserved = [100 * wave["reserved_peak_bytes"] / (first["gib"] * GIB) for wave in settled]
+        rows.append(
+            (
+                f"{family}, {first['gib']:.0f} GiB, {first['law']} {safety}{segments}",
+                len(waves),
+                sum(line["event"] == "out_of_memory" for line in lines),
+                sum(line["event"] == "refused" for line in lines),
+                f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
+                f"{statistics.mean(reserved):.1f} %",
+                f"{max(reserved):.1f} %",
+                waves[-1]["allocator_retries"],
+                sum((wave["footprint_bytes"] or 0) > wave["predicted_bytes"] for wave in waves[3:]),
+                f"{statistics.mean(wave['seconds'] for wave in settled):.2f} s",
+            )
+        )
+    heads = ("run", "waves", "out of memory", "refused", "rows a wave", "reserved / cap", "highest", "retries", "under")
+    return table((*heads, "a wave"), rows)
+
+
+def withheld() -> str:
+    """Survival with footprint evidence withheld."""
+    lines = lines_of("h200-cap/moe-24-51_50-withheld.jsonl")
+    failed = [line["batch"] for line in lines if line["event"] == "out_of_memory"]
+    later = sum(line["event"] == "wave" and line["batch"] > max(failed) for line in lines)
+    rows = [
+        ("batches, waves", f"{lines[-1]['batch'] + 1}, {sum(line['event'] == 'wave' for line in lines)}"),
+        ("waves that ran out of memory", f"{len(failed)}, the last in batch {max(failed)}"),
+        ("waves in later batches, none out of memory", later),
+        ("items refused", sum(line["event"] == "refused" for line in lines)),
+    ]
+    return table(("what", "moe, 24 GiB, frontier 51/50"), rows)
+
+
+def costs() -> str:
+    """Overhead and a release of the cache beside the same wave without, and the check at binding."""
+    pairs = [line for line in lines_of("h200-cap/overhead.jsonl") if not line["warm_up"]]
+    bare = statistics.median(pair["bare_seconds"] for pair in pairs)
+    more, released = (
+        statistics.median(pair[f"{name}_seconds"] - pair["bare_seconds"] for pair in pairs)
+        for name in ("metered", "released")
+    )
+    first, skipped, again = lines_of("h200-cap/binding.jsonl")
+    rows = [
+        (f"a wave without, median of {len(pairs)} pairs", f"{1e3 * bare:.1f} ms"),
+        ("planning, admission and metering", f"{1e3 * more:+.2f} ms ({100 * more / bare:.2f} %)"),
+        ("a release of the cache before it", f"{1e3 * released:+.2f} ms ({100 * released / bare:.2f} %)"),
+        (f"binding with its check, {first['parameters'] / 1e9:.1f} B parameters, first", f"{first['seconds']:.1f} s"),
+        ("the same again", f"{again['seconds']:.2f} s, {_gib(again['peak_delta_bytes'])} at its peak"),
+        ("binding without", f"{skipped['seconds']:.2f} s"),
+    ]
+    return table(("what", "one H200"), rows)
+
+
 def overhead() -> str:
     rows = []
     for name in ("overhead-1", "overhead-2"):
@@ -261,7 +327,7 @@ def traces() -> str:
 
 
 def tables() -> dict[str, str]:
-    makers = (controlled, high_branch, soak, footprint_soak, overhead, ranks, traces)
+    makers = (controlled, high_branch, soak, footprint_soak, cap_soak, withheld, costs, overhead, ranks, traces)
     return {maker.__name__: maker() for maker in makers}
 
 
