@@ -180,7 +180,7 @@ def footprint_soak() -> str:
 
 
 def cap_soak() -> str:
-    """As `footprint_soak`, more families and caps, and loops without shared prefixes. Releases are those before a wave."""
+    """As `footprint_soak`, more families and caps, and loops without shared prefixes."""
     rows = []
     for path in sorted((EVIDENCE / "h200-cap").glob("*-*.jsonl")):
         lines = lines_of(f"h200-cap/{path.name}")
