@@ -139,19 +139,32 @@ def soak() -> str:
 
 
 def footprint_soak() -> str:
-    """Runs whose prices hold what a wave takes from the driver. Use is of the whole cap, from the eleventh wave on."""
+    """Runs whose prices hold what a wave takes from the driver."""
+    return _near_a_cap("h200-footprint-soak")
+
+
+def cap_soak() -> str:
+    """More families and caps, and loops without shared prefixes."""
+    return _near_a_cap("h200-cap")
+
+
+def _near_a_cap(folder: str) -> str:
+    """A row for each log of a soak, FAMILY-GIB-SAFETY[-...].jsonl. Use is of the cap, from the eleventh wave on."""
     rows = []
-    for path in sorted((EVIDENCE / "h200-footprint-soak").glob("*.jsonl")):
-        lines = lines_of(f"h200-footprint-soak/{path.name}")
+    for path in sorted((EVIDENCE / folder).glob("*-*.jsonl")):
+        lines = lines_of(f"{folder}/{path.name}")
         waves = [line for line in lines if line["event"] == "wave"]
+        if "reserved_peak_bytes" not in waves[0]:
+            continue
         settled = waves[10:]
         cap_bytes = waves[0]["gib"] * GIB
         reserved = [100 * wave["reserved_peak_bytes"] / cap_bytes for wave in settled]
-        allocated = [100 * (wave["baseline_bytes"] + wave["observed_bytes"]) / cap_bytes for wave in settled]
-        family, gib, safety = path.stem.split("-")
+        allocated = [100 * _allocated_peak_bytes(wave) / cap_bytes for wave in settled]
+        family, _, safety = path.stem.split("-")[:3]
+        segments = ", expandable" if waves[0].get("expandable") else ""
         rows.append(
             (
-                f"{family}, {gib} GiB, {safety.replace('_', '/')}",
+                f"{family}, {waves[0]['gib']:.0f} GiB, {waves[0]['law']} {safety.replace('_', '/')}{segments}",
                 len(waves),
                 *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
                 f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
@@ -159,12 +172,12 @@ def footprint_soak() -> str:
                 f"{max(reserved):.1f} %",
                 f"{statistics.mean(allocated):.1f} %",
                 waves[-1]["allocator_retries"],
-                sum(wave["footprint_bytes"] > wave["predicted_bytes"] for wave in waves[3:]),
+                sum((wave["footprint_bytes"] or 0) > wave["predicted_bytes"] for wave in waves[3:]),
                 f"{statistics.mean(wave['seconds'] for wave in settled):.2f} s",
             )
         )
     heads = (
-        "family, cap, safety",
+        "run",
         "waves",
         "out of memory",
         "refused",
@@ -179,36 +192,10 @@ def footprint_soak() -> str:
     return table(heads, rows)
 
 
-def cap_soak() -> str:
-    """As `footprint_soak`, more families and caps, and loops without shared prefixes."""
-    rows = []
-    for path in sorted((EVIDENCE / "h200-cap").glob("*-*.jsonl")):
-        lines = lines_of(f"h200-cap/{path.name}")
-        waves = [line for line in lines if line["event"] == "wave"]
-        if "reserved_peak_bytes" not in waves[0]:
-            continue
-        settled = waves[10:]
-        first = waves[0]
-        family = path.stem.split("-")[0]
-        safety = first.get("safety", "51/50")
-        segments = ", expandable" if first.get("expandable") else ""
-        reserved = [100 * wave["reserved_peak_bytes"] / (first["gib"] * GIB) for wave in settled]
-        rows.append(
-            (
-                f"{family}, {first['gib']:.0f} GiB, {first['law']} {safety}{segments}",
-                len(waves),
-                sum(line["event"] == "out_of_memory" for line in lines),
-                sum(line["event"] == "refused" for line in lines),
-                f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
-                f"{statistics.mean(reserved):.1f} %",
-                f"{max(reserved):.1f} %",
-                waves[-1]["allocator_retries"],
-                sum((wave["footprint_bytes"] or 0) > wave["predicted_bytes"] for wave in waves[3:]),
-                f"{statistics.mean(wave['seconds'] for wave in settled):.2f} s",
-            )
-        )
-    heads = ("run", "waves", "out of memory", "refused", "rows a wave", "reserved / cap", "highest", "retries", "under")
-    return table((*heads, "a wave"), rows)
+def _allocated_peak_bytes(wave: Line) -> int:
+    """The whole process's. The loops without shared prefixes log it, the soak its parts."""
+    peak_bytes: int = wave["peak_bytes"] if "peak_bytes" in wave else wave["baseline_bytes"] + wave["observed_bytes"]
+    return peak_bytes
 
 
 def withheld() -> str:
