@@ -164,8 +164,8 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         ]
     ],
     "whole": [
-        [(*PYTEST, "tests/cuda/test_meter_cuda.py"), (*PYTEST, "tests/cuda/test_waves.py")],
-        [cap_soak("moe", 0, "51/50", 125, waves=110)],
+        [(*PYTEST, "tests/cuda")],
+        [cap_soak("moe", 0, "51/50", 300, waves=110)],
     ],
 }
 
