@@ -1,0 +1,311 @@
+"""Pairs of waves on real tiny decoders: where two have one signature, the price learned from either covers the other.
+
+    python -m tests.adapters.trainer_rank.identity_pairs --pairs 4000 --output spec/evidence/identity-pairs.json
+
+runs the long form (`make deep`) and writes down what came of it; `test_identity_pairs.py` is the short form. A pair is
+a model (a plain module or a Hugging Face decoder, its recompute mode, what of it trains) and two waves on it: kinds of
+requests, their rows, which of them have labels, what they share, their temperatures, how evenly experts are chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from adapters.torch_memory import PeakMeter, meter_for
+from adapters.trainer_rank import Request, TrainerRank
+from adapters.trainer_rank.decoder import Decoder, DecoderConfig
+from pricing import LAWS, Law, Profile, Reading, Safety, observe, required_bytes
+from pricing.kernel.quantities import GIB
+from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL
+from pricing.planner.plan import WavePlan
+
+ONE = Safety(numerator=1, denominator=1)
+LAYERS = 3
+FAMILIES = ("plain", "llama", "gemma2", "mixture")
+KINDS = ("targets", "reference", "logits", "logits, no gradients", "top_k", "hidden", "hidden, no gradients", "wide", "entropy")
+TRAINED = ("all", "adapters", "upper layers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """recomputed: which layers. vocabulary: of 97 the head is next to nothing, of 4,096 it is most of a wave."""
+
+    family: str
+    recomputed: tuple[bool, ...]
+    trained: str
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The requests of one kind: `requests` of them, which run `rows` packed rows, of which all share the first
+    `shared` per cent; `labelled` per cent of the labels are of interest; alternately at `temperatures`."""
+
+    kind: str
+    requests: int
+    rows: int
+    shared: int
+    labelled: int
+    temperatures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveSpec:
+    parts: tuple[Part, ...]
+    one_expert: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSpec:
+    model: ModelSpec
+    first: WaveSpec
+    second: WaveSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """A wave's plan, its own reading, and what it teaches."""
+
+    plan: WavePlan
+    reading: Reading
+    teaches: Reading
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def model_specs(draw: st.DrawFn) -> ModelSpec:
+    family = draw(st.sampled_from(FAMILIES))
+    all_or_none = st.booleans().map(lambda on: (on,) * LAYERS)
+    each = st.tuples(*[st.booleans()] * LAYERS)
+    return ModelSpec(
+        family=family,
+        recomputed=draw(all_or_none if family == "plain" else st.one_of(all_or_none, each)),
+        trained=draw(st.sampled_from(TRAINED)),
+        vocabulary=draw(st.sampled_from((97, 4_096))),
+    )
+
+
+def parts(kind: str, rows: int) -> st.SearchStrategy[Part]:
+    most = max(1, min(6, rows // 64))
+    return st.builds(
+        Part,
+        kind=st.just(kind),
+        requests=st.integers(1, most),
+        rows=st.just(rows),
+        shared=st.sampled_from((0, 0, 50, 80)),
+        labelled=st.sampled_from((100, 100, 50, 10, 1)),
+        temperatures=st.sampled_from((1, 1, 2)),
+    )
+
+
+@st.composite
+def pair_specs(draw: st.DrawFn) -> PairSpec:
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
+    first_rows = [draw(st.integers(256, 1_024)) for _ in kinds]
+    if draw(st.integers(0, 3)):  # mostly in about the same proportions, so that signatures are mostly equal
+        factor = draw(st.integers(50, 250))
+        second_rows = [max(256, rows * factor * draw(st.integers(90, 110)) // 10_000) for rows in first_rows]
+    else:
+        second_rows = [draw(st.integers(256, 1_536)) for _ in kinds]
+    one_expert = draw(st.tuples(st.booleans(), st.booleans()))
+    first, second = (
+        WaveSpec(parts=tuple(draw(parts(kind, rows)) for kind, rows in zip(kinds, counts, strict=True)), one_expert=skew)
+        for counts, skew in zip((first_rows, second_rows), one_expert, strict=True)
+    )
+    return PairSpec(model=draw(model_specs()), first=first, second=second)
+
+
+# --- models and waves ------------------------------------------------------------------------------------------------
+
+
+def make_model(spec: ModelSpec) -> nn.Module:
+    torch.manual_seed(0)
+    model = _plain(spec) if spec.family == "plain" else _hugging_face(spec)
+    if spec.trained == "upper layers":
+        layers = model.layers if spec.family == "plain" else model.model.layers  # type: ignore[union-attr]
+        model.requires_grad_(False)
+        for layer in list(layers)[1:]:  # type: ignore[arg-type]
+            layer.requires_grad_(True)
+    return model.train()
+
+
+def _plain(spec: ModelSpec) -> nn.Module:
+    config = DecoderConfig(
+        vocabulary=spec.vocabulary,
+        hidden=48,
+        layers=LAYERS,
+        heads=4,
+        kv_heads=2,
+        head_dim=12,
+        feed_forward=96,
+        lora_rank=4 if spec.trained == "adapters" else 0,
+    )
+    return Decoder(config, recompute=ONE_LAYER_FULL if all(spec.recomputed) else NO_RECOMPUTE)
+
+
+def _hugging_face(spec: ModelSpec) -> nn.Module:
+    fields: dict[str, Any] = {
+        "vocab_size": spec.vocabulary,
+        "hidden_size": 48,
+        "intermediate_size": 96,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 12,
+    }
+    if spec.family == "llama":
+        model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields))
+    elif spec.family == "gemma2":
+        model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**fields, sliding_window=128))
+    else:
+        fields |= {"moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2}
+        model = transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**fields))
+    if any(spec.recomputed):
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        for layer, on in zip(model.model.layers, spec.recomputed, strict=True):
+            layer.gradient_checkpointing = on
+    if spec.trained == "adapters":
+        import peft
+
+        model.requires_grad_(False)
+        peft.inject_adapter_in_model(peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]), model)
+    assert isinstance(model, nn.Module)
+    return model
+
+
+def choose_experts(model: nn.Module, *, one: bool) -> None:
+    """Routers that send every row to the same experts, or by what the row is. Values alone: no identity sees them."""
+    generator = torch.Generator().manual_seed(1)
+    for name, value in model.named_parameters():
+        if ".gate.weight" in name:
+            with torch.no_grad():
+                value.copy_(torch.zeros_like(value) if one else torch.randn(value.shape, generator=generator))
+
+
+def requests_of(wave: WaveSpec, vocabulary: int) -> list[Request]:
+    generator = np.random.default_rng(3)
+    requests = []
+    for part in wave.parts:
+        prefix = generator.integers(0, vocabulary, part.rows * part.shared // 100)
+        for at in range(part.requests):
+            own = generator.integers(0, vocabulary, (part.rows - len(prefix)) // part.requests)
+            temperature = 1.0 if at % part.temperatures == 0 else 0.7
+            requests.append(_request(part, np.concatenate([prefix, own]), temperature))
+    return requests
+
+
+def _request(part: Part, row: Any, temperature: float) -> Request:
+    labels = np.roll(row, -1)
+    labels[: len(row) * (100 - part.labelled) // 100] = -100  # as of a prompt
+    asked: dict[str, dict[str, Any]] = {
+        "targets": {"targets": labels},
+        "reference": {"targets": labels, "grads": False},
+        "logits": {"logits": True},
+        "logits, no gradients": {"logits": True, "grads": False},
+        "top_k": {"top_k": 5},
+        "hidden": {"hidden_states": True},
+        "hidden, no gradients": {"hidden_states": True, "grads": False},
+        "wide": {"targets": np.stack([labels, labels, labels], axis=1)},
+        "entropy": {"targets": labels, "entropy": True},
+    }
+    return Request(tokens=row, temperature=temperature, **asked[part.kind])
+
+
+def take(model: nn.Module, meter: PeakMeter, wave: WaveSpec, vocabulary: int) -> Took:
+    """One wave, forward and backward: its plan and its reading."""
+    choose_experts(model, one=wave.one_expert)
+    gc.collect()  # what earlier waves left in cycles must not die inside this one: it would be added to the reading
+    model.zero_grad(set_to_none=True)
+    for value in model.parameters():
+        if value.requires_grad:
+            value.grad = torch.zeros_like(value)  # gradients are no part of a wave
+    rank = TrainerRank(
+        model,
+        memory_bytes=4 * GIB,
+        meter=meter,
+        cold_transient_bytes=0,
+        check="skip-the-check-at-binding",
+        forecast=False,
+    )
+    (stats,) = [turn.stats for turn in _turns(rank, requests_of(wave, vocabulary))]
+    teaches = stats.teaching(stats.closing).reading
+    assert teaches is not None and teaches.is_complete
+    return Took(plan=stats.plan, reading=stats.closing.reading, teaches=teaches)
+
+
+def _turns(rank: TrainerRank, requests: list[Request]) -> Iterator[Any]:
+    for wave in rank.forward_micro_batches([requests]):
+        if any(request.grads for request in requests):
+            _loss(wave.outputs).backward()
+        yield wave
+
+
+def _loss(outputs: Sequence[Any]) -> Tensor:
+    total = torch.zeros(())
+    for output in outputs:
+        for tensor in output.tensors():
+            if tensor.requires_grad:
+                total = total + tensor.float().mean()
+    return total
+
+
+# --- the property ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """What `by` was learned from one wave said of the other, at a safety factor of 1."""
+
+    law: str
+    price_bytes: int
+    peak_bytes: int
+    pair: PairSpec
+    forwards: bool
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(self.peak_bytes, self.price_bytes)
+
+
+def priced(learned: Took, other: Took, law: Law) -> int | None:
+    """The price of `other` once `learned` was read (as seed and as what follows it); None where nothing is promised:
+    under a rate through the origin of waves smaller than the evidence."""
+    if law.name != "frontier" and other.plan.wave.packed_rows < learned.reading.packed_rows:
+        return None
+    profile = Profile()
+    for _ in range(3):
+        profile = observe(profile, learned.teaches)
+    return required_bytes(other.plan.wave, profile, law, ONE)
+
+
+def misses(pair: PairSpec, meter: PeakMeter) -> list[Miss] | None:
+    """Each price of one wave by the other; None where their signatures differ."""
+    model = make_model(pair.model)
+    first, second = (take(model, meter, wave, pair.model.vocabulary) for wave in (pair.first, pair.second))
+    if first.plan.signature != second.plan.signature:
+        return None
+    found = []
+    for law in LAWS.values():
+        for forwards, (learned, other) in ((True, (first, second)), (False, (second, first))):
+            price = priced(learned, other, law)
+            if price is not None:
+                found.append(Miss(law=law.name, price_bytes=price, peak_bytes=other.reading.peak_delta_bytes, pair=pair, forwards=forwards))
+    return found
