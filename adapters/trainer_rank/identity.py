@@ -143,21 +143,28 @@ class ModelIdentity:
         for value in self._parameters:
             seen.append(value.requires_grad)
             seen.append(value.dtype)
-        for module in self._modules:
-            seen.extend(map(id, module._modules.values()))  # what is held here keeps its id
-            seen.extend(map(id, module._parameters.values()))
-            seen.append(len(module._buffers))
-            seen.extend(
-                item for item in module.__dict__.items() if type(item[1]) in _PLAIN and item[0] not in self._no_settings
-            )
+        for attributes, plain in self._looked_at:
+            seen.append(len(attributes))
+            values = map(attributes.get, plain)
+            seen += [value if type(value) in _PLAIN else id(value) for value in values]  # tensors do not compare
+            seen += map(id, attributes["_modules"].values())  # what is held here keeps its id
+            seen += map(id, attributes["_parameters"].values())
+            seen.append(len(attributes["_buffers"]))
         seen.append(_frozen(getattr(self._model, "config", None)))
         return seen
+
+    def _plain_attributes(self, module: nn.Module) -> list[str]:
+        return [
+            name for name, value in module.__dict__.items() if type(value) in _PLAIN and name not in self._no_settings
+        ]
 
     def _read(self) -> None:
         self._registrations = _registered
         model = self._model
         self._parameters: list[nn.Parameter] = [] if model is None else list(model.parameters())
-        self._modules: list[nn.Module] = [] if model is None else list(model.modules())
+        modules = [] if model is None else list(model.modules())
+        self._held = [[*module._modules.values(), *module._parameters.values()] for module in modules]
+        self._looked_at = [(module.__dict__, self._plain_attributes(module)) for module in modules]
         self._layers = [] if model is None else decoder_layers(model)
         self._execution: list[str] = [] if model is None else execution_words(model, self._layers)
         self._seen = self._flags()
@@ -245,11 +252,12 @@ def _flattened(fields: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def module_settings(model: nn.Module) -> dict[str, str]:
     """Plain attributes of every module (a router's `top_k`, a dropout's `p`), those of one stack of layers as in
-    `tensor_facts`; whether they train only where they do not agree."""
+    `tensor_facts`, and how many modules a list holds; whether they train only where they do not agree."""
     families: dict[str, dict[str, list[str]]] = {}
     modes = {module.training for module in model.modules()}
     for path, module in model.named_modules():
-        for name, value in module.__dict__.items():
+        counted = {"modules": len(module)} if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict)) else {}
+        for name, value in (counted | module.__dict__).items():
             if type(value) not in _PLAIN or NO_MEMORY.match(name):
                 continue
             if name in _READ_ELSEWHERE and not (name == "training" and len(modes) > 1):
