@@ -176,9 +176,7 @@ class ModelIdentity:
             (name, value, "trained" if value.requires_grad else "frozen") for name, value in model.named_parameters()
         )
         buffers = ((name, value, "") for name, value in model.named_buffers())
-        self._now = (
-            configuration_facts(model) | tensor_facts("parameter", trained) | tensor_facts("buffer", buffers)
-        )
+        self._now = configuration_facts(model) | tensor_facts("parameter", trained) | tensor_facts("buffer", buffers)
         self._settings_now = {}
         for name, text in module_settings(model).items():
             values = self._values.setdefault(name, set())
@@ -236,7 +234,10 @@ def configuration_facts(model: nn.Module) -> dict[str, str]:
     elif isinstance(config, Mapping):
         fields = config
     elif callable(getattr(config, "to_dict", None)):
-        fields = {**config.to_dict(), "_attn_implementation": getattr(config, "_attn_implementation", None)}
+        fields = config.to_dict()
+    attention = getattr(config, "_attn_implementation", None)
+    if attention is not None:
+        fields = {**fields, "_attn_implementation": attention}
     return {f"config.{name}": text for name, text in _flattened(fields)}
 
 

@@ -22,15 +22,26 @@ from adapters.trainer_rank.rows import Ints
 FP32_BYTES = 4
 
 
-def unprojected_bytes(requests: Sequence[Request], positions: Sequence[Ints], facts: ModelFacts) -> int:
+def is_tempered(requests: Iterable[Request]) -> bool:
+    """Whether any request wants its numbers at another temperature than 1: that takes a buffer more in exact numbers.
+    Part of the signature."""
+    return any(request.temperature != 1.0 for request in requests)
+
+
+def unprojected_bytes(
+    requests: Sequence[Request], positions: Sequence[Ints], facts: ModelFacts, *, tempered: bool
+) -> int:
     """An upper bound on what the head lacked of its workspace in one forward of `requests`, whose packed rows are at
-    `positions`."""
-    lacking = 0
-    for ks in ({None}, {request.top_k for request in requests if request.top_k is not None}):
-        for k in ks:
-            lacking = max(lacking, _unprojected_rows(requests, positions, k))
-    is_tempered = any(request.entropy or request.temperature != 1.0 for request in requests)
-    return lacking * facts.vocabulary * logit_bytes(facts.dtype_bytes, is_tempered=is_tempered)
+    `positions`. tempered: whether others of the call are at a temperature, which share the signature."""
+    most = 0
+    lacks_buffer = tempered and not is_tempered(requests)
+    buffer_bytes = max(FP32_BYTES, facts.dtype_bytes) if lacks_buffer else 0
+    dear = tempered or any(request.entropy for request in requests)
+    each_bytes = logit_bytes(facts.dtype_bytes, is_tempered=dear)
+    for k in {None, *(request.top_k for request in requests)}:
+        rows, fullest = _rows_of_passes(requests, positions, k)
+        most = max(most, (rows - fullest) * each_bytes + fullest * buffer_bytes)
+    return most * facts.vocabulary
 
 
 def logit_bytes(dtype_bytes: int, *, is_tempered: bool) -> int:
@@ -46,8 +57,8 @@ def logit_bytes(dtype_bytes: int, *, is_tempered: bool) -> int:
     return own_bytes + 2 * dtype_bytes + (3 if is_tempered else 2) * exact_bytes
 
 
-def _unprojected_rows(requests: Sequence[Request], positions: Sequence[Ints], k: int | None) -> int:
-    """Rows by which the fullest pass falls short of one pass over all rows, a chunk at most. k: of the passes that take
+def _rows_of_passes(requests: Sequence[Request], positions: Sequence[Ints], k: int | None) -> tuple[int, int]:
+    """Rows of one pass over everything, and of the fullest pass there was; a chunk at most. k: of the passes that take
     the `k` likeliest tokens; None: of those that look at labels and entropies."""
     everything: list[Ints] = []
     wanted: dict[float, list[Ints]] = {}
@@ -58,8 +69,7 @@ def _unprojected_rows(requests: Sequence[Request], positions: Sequence[Ints], k:
         elif k is not None and request.top_k == k:
             everything.append(rows)
             wanted.setdefault(request.temperature, []).append(rows)
-    fullest = max((_chunk_rows(rows) for rows in wanted.values()), default=0)
-    return _chunk_rows(everything) - fullest
+    return _chunk_rows(everything), max((_chunk_rows(rows) for rows in wanted.values()), default=0)
 
 
 def _labelled(request: Request, rows: Ints) -> Ints:
