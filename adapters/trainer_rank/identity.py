@@ -209,10 +209,10 @@ def _frozen(value: object) -> object:
         return [_frozen(inner) for inner in value]
     if isinstance(value, (*_PLAIN, torch.dtype, type(None))):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, _frozen(getattr(value, field.name))) for field in dataclasses.fields(value)]
     if callable(getattr(value, "to_dict", None)):
         return _frozen(vars(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, _frozen(getattr(value, field.name))) for field in dataclasses.fields(value)]
     return id(value)
 
 
