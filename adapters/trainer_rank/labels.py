@@ -76,7 +76,8 @@ def _labelled(request: Request, rows: Ints) -> Ints:
     if request.entropy:
         return rows
     positions, targets = target_entries(request, rows)
-    return positions[targets != IGNORED_TARGET]
+    kept: Ints = positions[targets != IGNORED_TARGET]
+    return kept
 
 
 def _chunk_rows(rows: Iterable[Ints]) -> int:

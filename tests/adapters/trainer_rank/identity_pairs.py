@@ -133,12 +133,13 @@ def specs(draw: st.DrawFn, waves: int) -> Specs:
     drawn: attention without a fused kernel is of 256 queries at a time here, and grows with the square of fewer."""
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
     first_rows = [draw(st.integers(LEAST_ROWS, 700)) for _ in kinds]
-    drawn = []
+    drawn: list[WaveSpec] = []
     for _ in range(waves):
         rows = first_rows
         if drawn and draw(st.integers(0, 3)):
             factor = draw(st.integers(60, 200))
-            rows = [max(LEAST_ROWS, count * factor * draw(st.integers(90, 110)) // 10_000) for count in rows]
+            jitter = [draw(st.integers(90, 110)) for _ in kinds]
+            rows = [max(LEAST_ROWS, one * factor * more // 10_000) for one, more in zip(rows, jitter, strict=True)]
         elif drawn:
             rows = [draw(st.integers(LEAST_ROWS, 1_200)) for _ in kinds]
         each = tuple(draw(parts(kind, count)) for kind, count in zip(kinds, rows, strict=True))
