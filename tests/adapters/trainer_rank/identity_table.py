@@ -89,7 +89,7 @@ def some_layers(meter: PeakMeter) -> dict[str, Any]:
     import transformers
 
     torch.manual_seed(0)
-    fields = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 8}
+    fields: dict[str, Any] = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 8}
     model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields, num_attention_heads=4)).train()
     model.gradient_checkpointing_enable({"use_reentrant": False})
     took = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from pathlib import Path
 
@@ -81,9 +80,11 @@ def test_another_temperature_than_one_is_another_signature(meter: PeakMeter) -> 
     assert plain.plan.signature != tempered.plan.signature
 
 
-def test_the_long_run_found_none_under_its_price() -> None:
-    """`make deep` writes it anew."""
+def test_what_the_long_run_found_under_its_price_is_what_is_written_down() -> None:
+    """Assumption OUTPUTS, which does not hold of waves without gradients: `make deep` writes the figures anew."""
     kept = json.loads(EVIDENCE.read_text())
+    text = (EVIDENCE.parents[1] / "assumptions.md").read_text()
     assert kept["pairs"] >= 3_000 and kept["pairs_of_equal_signature"] >= 1_000
-    assert kept["under_the_price_at_11_10"] == 0
-    gc.collect()
+    assert f"{kept['under_the_price_at_11_10']} of {kept['answers']:,} prices" in text
+    for answer in kept["worst"]:
+        assert {part["kind"] for part in answer["learned"]["parts"]} == {"logits, no gradients"}

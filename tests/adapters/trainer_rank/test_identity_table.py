@@ -1,4 +1,4 @@
-"""The waves that one signature stood for in 0.1.0 are told apart now, and the named assumptions miss as far as written."""
+"""The waves that one signature stood for in 0.1.0 are told apart, and assumptions miss as far as written."""
 
 from __future__ import annotations
 
