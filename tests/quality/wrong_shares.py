@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pricing.kernel import shares
-from pricing.kernel.shares import KindRows, RowsByKind, Share, ceil_div
+from pricing.kernel.quantities import ceil_div
+from pricing.kernel.shares import KindRows, RowsByKind, Share
 from pricing.planner.batch import Batch, GroupKey
 from pricing.planner.curve import Gathering
 from tests.quality.wrong_kernels import WrongKernel

@@ -136,14 +136,14 @@ def specs(draw: st.DrawFn, waves: int) -> Specs:
     drawn: list[WaveSpec] = []
     for _ in range(waves):
         rows = first_rows
-        if drawn and draw(st.integers(0, 3)):
+        if len(drawn) > 0 and draw(st.integers(0, 3)) > 0:
             factor = draw(st.integers(60, 200))
             jitter = [draw(st.integers(90, 110)) for _ in kinds]
             rows = [max(LEAST_ROWS, one * factor * more // 10_000) for one, more in zip(rows, jitter, strict=True)]
         elif drawn:
             rows = [draw(st.integers(LEAST_ROWS, 1_200)) for _ in kinds]
-        each = tuple(draw(parts(kind, count)) for kind, count in zip(kinds, rows, strict=True))
-        drawn.append(WaveSpec(parts=each, one_expert=draw(st.booleans())))
+        asked = tuple(draw(parts(kind, count)) for kind, count in zip(kinds, rows, strict=True))
+        drawn.append(WaveSpec(parts=asked, one_expert=draw(st.booleans())))
     return Specs(model=draw(model_specs()), waves=tuple(drawn))
 
 
