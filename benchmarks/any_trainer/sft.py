@@ -53,7 +53,7 @@ def varlen_attention(
         grouped: dict[str, Any] = {}
         if "enable_gqa" in signature(varlen_attn).parameters:
             grouped = {"enable_gqa": True}
-        else:  # PyTorch before 2.12
+        else:  # PyTorch 2.11
             k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], dim=1) for each in (k, v))
         out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(-1, 0), **grouped)
         assert isinstance(out, Tensor)

@@ -53,20 +53,29 @@ def soak(law: str, waves: int, seconds: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def cap_soak(family: str, gib: int, safety: str, seconds: int, *more: str, waves: int = 300) -> tuple[str, ...]:
-    """A soak near its cap of a model of two narrow layers: quick waves, as many bytes."""
-    name = f"{family}-{gib}-{safety.replace('/', '_')}{''.join(word for word in more if word[0] == '-')}"
+def cap_soak(
+    family: str,
+    gib: int,
+    safety: str,
+    seconds: int,
+    *,
+    law: str = "frontier",
+    expandable: bool = False,
+    waves: int = 300,
+) -> tuple[str, ...]:
+    """A soak near its cap of a model of two narrow layers: quick waves, as many bytes. `gib` 0: no cap."""
+    name = "-".join([family, str(gib), safety.replace("/", "_"), law, *(["expandable"] if expandable else [])])
     return (
-        "-m", "benchmarks.h200.soak", "--seed", "28", "--layers", "2", "--law", "frontier", "--gib", str(gib),
-        "--family", family, "--safety", safety, "--waves", str(waves), "--seconds", str(seconds), *more,
-        "--out", f"WORK/{name}.jsonl",
+        "-m", "benchmarks.h200.soak", "--seed", "28", "--layers", "2", "--law", law, "--gib", str(gib),
+        "--family", family, "--safety", safety, "--waves", str(waves), "--seconds", str(seconds),
+        *(["--expandable"] if expandable else []), "--out", f"WORK/{name}.jsonl",
     )  # fmt: skip
 
 
 def micro_batches(shape: str, seconds: int) -> tuple[str, ...]:
     return (
         "-m", "benchmarks.h200.micro_batches", "--shape", shape, "--gib", "16", "--waves", "110", "--layers", "4",
-        "--hidden", "1024", "--seconds", str(seconds), "--out", f"WORK/{shape}-16-51_50.jsonl",
+        "--hidden", "1024", "--seconds", str(seconds), "--out", f"WORK/{shape}-16-51_50-frontier.jsonl",
     )  # fmt: skip
 
 
@@ -118,7 +127,7 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         [("-m", "benchmarks.h200.binding_check", "--out", "WORK/binding.jsonl")],
         [
             (*PYTEST, "tests/cuda"),
-            cap_soak("hf_moe", 16, "51/50", 60, "--expandable", waves=12),
+            cap_soak("hf_moe", 16, "51/50", 60, expandable=True, waves=12),
             micro_batches("padded", 50),
             survival(60),
         ],
@@ -139,24 +148,24 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
             cap_soak("gdn_moe_fused", 24, "11/10", 430),
             cap_soak("moe", 24, "11/10", 430),
             cap_soak("hf_moe", 24, "11/10", 430),
-            cap_soak("moe", 8, "11/10", 430, "--law", "warm"),
+            cap_soak("moe", 8, "11/10", 430, law="warm"),
             survival(430),
         ]
     ],
     "at-the-cap": [
         [
             cap_soak("moe", 60, "51/50", 430),
-            cap_soak("hf_moe", 24, "51/50", 430, "--expandable"),
+            cap_soak("hf_moe", 24, "51/50", 430, expandable=True),
             cap_soak("gdn_moe", 8, "11/10", 430),
-            cap_soak("dense", 8, "51/50", 430, "--expandable"),
+            cap_soak("dense", 8, "51/50", 430, expandable=True),
             micro_batches("padded", 430),
             micro_batches("packed", 430),
             (*PYTEST, "tests/cuda"),
         ]
     ],
     "whole": [
-        [("-m", "benchmarks.h200.overhead", "--pairs", "20", "--seconds", "50", "--out", "WORK/overhead.jsonl")],
-        [cap_soak("moe", 0, "51/50", 230, waves=110)],
+        [(*PYTEST, "tests/cuda")],
+        [cap_soak("moe", 0, "51/50", 300, waves=110)],
     ],
 }
 

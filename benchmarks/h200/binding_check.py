@@ -2,8 +2,9 @@
 
     python -m benchmarks.h200.binding_check --out binding.jsonl
 
-The default shape is that of an 8 B decoder (Llama: hidden 4,096, 32 layers, vocabulary 128,256) in bf16. Bound once
-with the check and once without it; the first forward of the process, which loads libraries, is run before.
+The default shape is that of an 8 B decoder (Llama: hidden 4,096, 32 layers, vocabulary 128,256) in bf16. Bound
+with the check, without it, and with it again, as the first check of a process may pay for more; an ordinary forward is
+run before.
 """
 
 from __future__ import annotations

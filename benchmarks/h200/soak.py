@@ -49,7 +49,7 @@ LEAST = 120
 """The queue is filled again when a wave left it shorter than this."""
 
 FULL_GIB = 8
-"""The cap that `QUEUE` and `LEAST` are for; the queue grows with it, and with 1,024 / hidden."""
+"""The cap that `QUEUE` and `LEAST` are for at hidden 1,024; `longer` says how they grow."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
         cap_bytes = min(cap_bytes, total_bytes) or total_bytes
         if cap_bytes < total_bytes:
             torch.cuda.set_per_process_memory_fraction(cap_bytes / total_bytes, device)
-    arguments.longer = max(1.0, cap_bytes / GIB / FULL_GIB * 1024 / arguments.hidden / 2)
+    arguments.longer = longer(cap_bytes, arguments.hidden)
     model = model_of(arguments, device)
     optimizer = torch.optim.AdamW([value for value in model.parameters() if value.requires_grad], lr=1e-5)
     rank = TrainerRank(
@@ -101,6 +101,11 @@ def main() -> None:
         if waves >= arguments.waves or lines.is_over:
             break
     report([json.loads(line) for line in arguments.out.read_text().splitlines()], cap_bytes)
+
+
+def longer(cap_bytes: int, hidden: int) -> float:
+    """How many times the queue for `FULL_GIB` and hidden 1,024, which holds two waves and more, suits this cap."""
+    return max(1.0, cap_bytes / GIB / FULL_GIB * 1024 / hidden / 2)
 
 
 def model_of(arguments: Namespace, device: torch.device) -> nn.Module:

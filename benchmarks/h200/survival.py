@@ -21,7 +21,7 @@ from adapters.torch_memory import PeakMeter
 from adapters.torch_memory.counter import AcceleratorCounter
 from adapters.trainer_rank import BatchResult, MicroBatch, TrainerRank
 from benchmarks.h200.families import FAMILIES
-from benchmarks.h200.soak import HUGGING_FACE, group, model_of
+from benchmarks.h200.soak import HUGGING_FACE, group, longer, model_of
 from benchmarks.h200.waves import Lines, common_arguments, policy_gradient, prepared
 from pricing import LAWS
 from pricing.kernel.quantities import GIB
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--family", default="moe", choices=[*FAMILIES, HUGGING_FACE])
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=1024)
-    parser.add_argument("--groups", type=int, default=120, help="items of a batch")
+    parser.add_argument("--groups", type=int, default=120, help="items of a batch; more under a high cap")
     arguments = parser.parse_args()
     lines = Lines(arguments.out, arguments.seconds)
     device = prepared(arguments)
@@ -62,12 +62,12 @@ def main() -> None:
         forecast=False,
         meter=PeakMeter(Blind(device)) if device.type == "cuda" else None,
     )
-    arguments.groups = max(arguments.groups, int(arguments.groups * arguments.gib / 8 * 1024 / arguments.hidden / 2))
+    groups = int(arguments.groups * longer(cap_bytes, arguments.hidden))
     waves = failures = batch = 0
     while waves < arguments.waves and not lines.is_over:
         items = [
             group(random.Random(f"{arguments.seed}/{batch}/{number}"), small=arguments.small)
-            for number in range(arguments.groups // (16 if arguments.small else 1))
+            for number in range(groups // (16 if arguments.small else 1))
         ]
         started = time.monotonic()
         result = rank.train_batch(items, a_loss, on_refusal="skip")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.torch_memory import meter_for
+from adapters.torch_memory.meter import close_process_meters
 from benchmarks.h200 import binding_check, controlled_table, high_branch, micro_batches, overhead, record_trace, soak
 from benchmarks.h200.waves import controlled, rollouts
 from pricing.evidence.trace import read_trace
@@ -19,7 +19,7 @@ from pricing.evidence.trace import read_trace
 def _cpu_given_back() -> Iterator[None]:
     """A benchmark opens the process's meter of the CPU and ends with the process; here the process goes on."""
     yield
-    meter_for("cpu").close()
+    close_process_meters()
 
 
 SMALL = ["--small", "--device", "cpu", "--seconds", "60"]
