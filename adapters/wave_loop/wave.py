@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from adapters.torch_memory import Admission, Observation
+from pricing import ReadingKind
 
 if TYPE_CHECKING:
     from adapters.wave_loop.random_state import RandomState
@@ -22,7 +23,8 @@ class WaveStats:
     plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against; its
     reserve includes the parameters' gradients where backward has yet to make them.
     admission: the check right before execution, with the sample it was made from. after_out_of_memory: how many waves
-    in a row had run out of memory before it; 0 for a first try.
+    in a row had run out of memory before it; 0 for a first try. beyond_bytes: what the wave lacked of the dearest wave
+    of its signature and rows, as far as the work knows: it teaches as much more (`teaching`).
     """
 
     plan: WavePlan
@@ -32,6 +34,20 @@ class WaveStats:
     closing: Observation | None = None
     children: list[Observation] = field(default_factory=list)
     after_out_of_memory: int = 0
+    beyond_bytes: int = 0
+
+    def teaching(self, look: Observation) -> Observation:
+        """What one look at the wave teaches. One at a wave that ran out of memory teaches itself."""
+        reading = look.reading
+        if reading is None or not self.beyond_bytes or reading.kind is ReadingKind.OUT_OF_MEMORY:
+            return look
+        footprint_bytes = reading.footprint_bytes
+        raised = replace(
+            reading,
+            peak_delta_bytes=reading.peak_delta_bytes + self.beyond_bytes,
+            footprint_bytes=None if footprint_bytes is None else footprint_bytes + self.beyond_bytes,
+        )
+        return replace(look, reading=raised)
 
     @property
     def price(self) -> Price:
