@@ -58,8 +58,8 @@ class OpenWave:
     wave: as it runs. filed_under: whatever the caller files its readings under.
     available_bytes: what it was admitted against. is_clean: nothing that could be given back lay idle when it began, so
     that its footprint can be read. ends_with_forward: no caller's phase follows. peak_bytes, footprint_bytes: the
-    highest allocated and reserved peaks above the baseline so far. seen_peaks: the counter's at the last look, forgotten
-    where ART resets it. was_reset: somebody else reset the counter in it, so that its peak may be missing.
+    highest allocated and reserved peaks above the baseline so far. seen_peaks: the counter's at the last look (none
+    where ART has reset it since). was_reset: somebody else reset the counter in it, so that its peak may be missing.
     """
 
     plan: weakref.ref[Any]
