@@ -22,7 +22,8 @@ class WaveStats:
     plan: what was priced and why (price, parts, binding term, widths tried). budget: what it was planned against; its
     reserve includes the parameters' gradients where backward has yet to make them.
     admission: the check right before execution, with the sample it was made from. after_out_of_memory: how many waves
-    in a row had run out of memory before it; 0 for a first try.
+    in a row had run out of memory before it; 0 for a first try. gradient_bytes: what of gradients it was to make; held
+    back in the budget, or part of the price (`pricing.kernel.made_gradients`).
     """
 
     plan: WavePlan
@@ -32,6 +33,7 @@ class WaveStats:
     closing: Observation | None = None
     children: list[Observation] = field(default_factory=list)
     after_out_of_memory: int = 0
+    gradient_bytes: int = 0
 
     @property
     def price(self) -> Price:
