@@ -4,6 +4,7 @@ a wave: nothing is refused, and no wave takes more than was held against the dev
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -103,12 +104,11 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-IN_CI = ("twenty steps", "zeros stay", "accumulation", "lora")
+SHORT = ("twenty steps", "zeros stay", "accumulation", "lora")
+CHOSEN = RUNS if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else SHORT
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.deep) for name in RUNS]
-)
+@pytest.mark.parametrize("name", CHOSEN)
 def test_nothing_is_refused_with_fifteen_per_cent_to_spare(meter: PeakMeter, name: str) -> None:
     """The device has 15 % more than the run peaks at with one item a wave, parameters and states among it.
 
