@@ -119,15 +119,20 @@ _BUDGET: Final = Tests(
 _LOOP: Final = Tests(
     quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_records.py"),
     slower=(
-        "tests/adapters/trainer_rank/test_gradient_keeper.py",
+        "tests/adapters/trainer_rank/test_boundaries.py",
         "tests/adapters/trainer_rank/test_waves.py",
-        "tests/adapters/trainer_rank/test_survival.py",
+        "tests/adapters/trainer_rank/test_refusal_details.py",
         "tests/adapters/trainer_rank/test_requests.py",
+        "tests/adapters/trainer_rank/test_survival.py",
     ),
 )
 _EXECUTION: Final = Tests(
     quick=("tests/adapters/trainer_rank/test_head_numbers.py", "tests/adapters/trainer_rank/test_packed_execution.py"),
-    slower=("tests/adapters/trainer_rank/test_waves.py", "tests/adapters/trainer_rank/test_requests.py"),
+    slower=(
+        "tests/adapters/trainer_rank/test_boundaries.py",
+        "tests/adapters/trainer_rank/test_waves.py",
+        "tests/adapters/trainer_rank/test_requests.py",
+    ),
 )
 _SPOOL: Final = Tests(quick=("tests/records/test_boundaries.py",), slower=("tests/records/test_spool.py",))
 _QUORUM: Final = Tests(quick=("tests/planner/test_quorum.py",))

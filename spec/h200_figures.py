@@ -139,19 +139,32 @@ def soak() -> str:
 
 
 def footprint_soak() -> str:
-    """Runs whose prices hold what a wave takes from the driver. Use is of the whole cap, from the eleventh wave on."""
+    """Runs whose prices hold what a wave takes from the driver."""
+    return _near_a_cap("h200-footprint-soak")
+
+
+def cap_soak() -> str:
+    """More families and caps, and loops without shared prefixes."""
+    return _near_a_cap("h200-cap")
+
+
+def _near_a_cap(folder: str) -> str:
+    """A row for each log of a soak, FAMILY-GIB-SAFETY[-...].jsonl. Use is of the cap, from the eleventh wave on."""
     rows = []
-    for path in sorted((EVIDENCE / "h200-footprint-soak").glob("*.jsonl")):
-        lines = lines_of(f"h200-footprint-soak/{path.name}")
+    for path in sorted((EVIDENCE / folder).glob("*-*.jsonl")):
+        lines = lines_of(f"{folder}/{path.name}")
         waves = [line for line in lines if line["event"] == "wave"]
+        if "reserved_peak_bytes" not in waves[0]:
+            continue
         settled = waves[10:]
         cap_bytes = waves[0]["gib"] * GIB
         reserved = [100 * wave["reserved_peak_bytes"] / cap_bytes for wave in settled]
-        allocated = [100 * (wave["baseline_bytes"] + wave["observed_bytes"]) / cap_bytes for wave in settled]
-        family, gib, safety = path.stem.split("-")
+        allocated = [100 * _allocated_peak_bytes(wave) / cap_bytes for wave in settled]
+        family, _, safety = path.stem.split("-")[:3]
+        segments = ", expandable" if waves[0].get("expandable") else ""
         rows.append(
             (
-                f"{family}, {gib} GiB, {safety.replace('_', '/')}",
+                f"{family}, {waves[0]['gib']:.0f} GiB, {waves[0]['law']} {safety.replace('_', '/')}{segments}",
                 len(waves),
                 *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
                 f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
@@ -159,12 +172,12 @@ def footprint_soak() -> str:
                 f"{max(reserved):.1f} %",
                 f"{statistics.mean(allocated):.1f} %",
                 waves[-1]["allocator_retries"],
-                sum(wave["footprint_bytes"] > wave["predicted_bytes"] for wave in waves[3:]),
+                sum((wave["footprint_bytes"] or 0) > wave["predicted_bytes"] for wave in waves[3:]),
                 f"{statistics.mean(wave['seconds'] for wave in settled):.2f} s",
             )
         )
     heads = (
-        "family, cap, safety",
+        "run",
         "waves",
         "out of memory",
         "refused",
@@ -177,6 +190,46 @@ def footprint_soak() -> str:
         "a wave",
     )
     return table(heads, rows)
+
+
+def _allocated_peak_bytes(wave: Line) -> int:
+    """The whole process's. The loops without shared prefixes log it, the soak its parts."""
+    peak_bytes: int = wave["peak_bytes"] if "peak_bytes" in wave else wave["baseline_bytes"] + wave["observed_bytes"]
+    return peak_bytes
+
+
+def withheld() -> str:
+    """Survival with footprint evidence withheld."""
+    lines = lines_of("h200-cap/moe-24-51_50-withheld.jsonl")
+    failed = [line["batch"] for line in lines if line["event"] == "out_of_memory"]
+    later = sum(line["event"] == "wave" and line["batch"] > max(failed) for line in lines)
+    rows = [
+        ("batches, waves", f"{lines[-1]['batch'] + 1}, {sum(line['event'] == 'wave' for line in lines)}"),
+        ("waves that ran out of memory", f"{len(failed)}, the last in batch {max(failed)}"),
+        ("waves in later batches, none out of memory", later),
+        ("items refused", sum(line["event"] == "refused" for line in lines)),
+    ]
+    return table(("what", "moe, 24 GiB, frontier 51/50"), rows)
+
+
+def costs() -> str:
+    """Overhead and a release of the cache beside the same wave without, and the check at binding."""
+    pairs = [line for line in lines_of("h200-cap/overhead.jsonl") if not line["warm_up"]]
+    bare = statistics.median(pair["bare_seconds"] for pair in pairs)
+    more, released = (
+        statistics.median(pair[f"{name}_seconds"] - pair["bare_seconds"] for pair in pairs)
+        for name in ("metered", "released")
+    )
+    first, skipped, again = lines_of("h200-cap/binding.jsonl")
+    rows = [
+        (f"a wave without, median of {len(pairs)} pairs", f"{1e3 * bare:.1f} ms"),
+        ("planning, admission and metering", f"{1e3 * more:+.2f} ms ({100 * more / bare:.2f} %)"),
+        ("a release of the cache before it", f"{1e3 * released:+.2f} ms ({100 * released / bare:.2f} %)"),
+        (f"binding with its check, {first['parameters'] / 1e9:.1f} B parameters, first", f"{first['seconds']:.1f} s"),
+        ("the same again", f"{again['seconds']:.2f} s, {_gib(again['peak_delta_bytes'])} at its peak"),
+        ("binding without", f"{skipped['seconds']:.2f} s"),
+    ]
+    return table(("what", "one H200"), rows)
 
 
 def overhead() -> str:
@@ -261,7 +314,7 @@ def traces() -> str:
 
 
 def tables() -> dict[str, str]:
-    makers = (controlled, high_branch, soak, footprint_soak, overhead, ranks, traces)
+    makers = (controlled, high_branch, soak, footprint_soak, cap_soak, withheld, costs, overhead, ranks, traces)
     return {maker.__name__: maker() for maker in makers}
 
 

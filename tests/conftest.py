@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +29,19 @@ settings.register_profile(
     "mutation", max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW_MACHINES
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_meter_outlives_its_module() -> Iterator[None]:
+    """A rank without a meter of its own takes the process's, which nobody closes: the next file would find it taken."""
+    yield
+    if "adapters.torch_memory.meter" not in sys.modules:
+        return
+    from adapters.torch_memory.counter import PROCESS_CLAIMS
+    from adapters.torch_memory.meter import close_process_meters
+
+    close_process_meters()
+    assert not PROCESS_CLAIMS.owners(), "a test left a peak counter claimed"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,31 +7,21 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
 
 from adapters.forecast.errors import ForecastError
 from adapters.forecast.fake_run import Target
-from adapters.forecast.lines import forecast_model
+from adapters.forecast.identity import forecast_of
+from adapters.forecast.lines import COLD_TRANSIENT_BYTES, forecast_model
+from adapters.forecast.optimizer_states import optimizer_needs
 from adapters.forecast.shapes import TRAINING
 from adapters.forecast.trace import facts_without_values
 from pricing.kernel.errors import PricingError
 from pricing.planner.model_needs import ModelNeeds
-
-FP32_BYTES: Final = 4
-
-OPTIMIZERS: Final[dict[str, Callable[[nn.Parameter], int]]] = {
-    "adamw": lambda value: 2 * value.nbytes + FP32_BYTES,
-    "adamw-fp32": lambda value: 3 * FP32_BYTES * value.numel() + FP32_BYTES,
-    "momentum": lambda value: value.nbytes,
-    "sgd": lambda value: 0,
-}
-"""States of a parameter, in bytes. adamw: `torch.optim.AdamW`, two moments of the parameter's type and a step.
-adamw-fp32: the same in fp32 beside an fp32 copy of the parameter. momentum: `torch.optim.SGD` with momentum."""
 
 
 def needs_of(
@@ -42,17 +32,18 @@ def needs_of(
 
     lora_rank: adapters on every linear layer but the head, and nothing else trained; 0: every parameter is.
     recompute: activations of a layer at a time; of a model that a function made, it is the function's business.
+    optimizer: a name of `adapters.forecast.optimizer_states`.
 
     Raises `ForecastError` for what cannot be built or run without values, `ModuleNotFoundError` naming what is missing.
     """
-    if optimizer not in OPTIMIZERS:
-        raise ForecastError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {optimizer!r}")
     is_file = model.endswith(".json") or Path(model).is_dir()
     built = _from_config(Path(model), recompute) if is_file else _from_import(model)
     if lora_rank:
         built = _with_lora(built, lora_rank)
     built.train()
     trainable = [value for value in built.parameters() if value.requires_grad]
+    target = Target.CUDA if on_cuda else Target.CPU
+    states = optimizer_needs(trainable, optimizer, target=target)
     facts, recompute_mode = facts_without_values(built)
     return ModelNeeds(
         name=facts.name,
@@ -61,12 +52,14 @@ def needs_of(
         parameter_bytes=_bytes(built.parameters()) + _bytes(built.buffers()),
         gradient_bytes=_bytes(trainable),
         optimizer=optimizer,
-        optimizer_bytes=sum(OPTIMIZERS[optimizer](value) for value in trainable),
+        optimizer_bytes=states.state_bytes,
+        optimizer_step_bytes=states.step_bytes,
         recompute=recompute_mode,
-        forecast=forecast_model(
-            built, [TRAINING], target=Target.CUDA if on_cuda else Target.CPU, gradients_kept_back=True
-        ),
+        forecast=forecast_model(built, [TRAINING], target=target, gradients_kept_back=True),
         segment_state_bytes=facts.segment_state_bytes,
+        forecast_of=forecast_of(
+            built, recompute_mode, [TRAINING], target, COLD_TRANSIENT_BYTES if target is Target.CUDA else 0
+        ),
     )
 
 

@@ -88,6 +88,11 @@ class Claims:
         with self._lock:
             self._require(device, owner)
 
+    def owners(self) -> tuple[object, ...]:
+        """Who holds a device now."""
+        with self._lock:
+            return tuple(self._owners.values())
+
     def _require(self, device: torch.device, owner: object) -> None:
         if self._owners.get(device) is not owner:
             raise OwnershipError(f"the peak counter of {device} belongs to another owner, or to none")

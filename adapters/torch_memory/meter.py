@@ -550,3 +550,12 @@ def meter_for(device: torch.device | str) -> PeakMeter:
             meter = PeakMeter(counter)
             _meters[counter.device] = meter
         return meter
+
+
+def close_process_meters() -> None:
+    """Close the meters that `meter_for` made, so that other code may own the counters. The next call makes new ones."""
+    with _meters_lock:
+        for meter in _meters.values():
+            if not meter._is_closed:
+                meter.close()
+        _meters.clear()

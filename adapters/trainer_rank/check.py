@@ -21,6 +21,7 @@ Nothing is left behind: no gradient, no changed setting, no drawn random number,
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -119,6 +120,9 @@ def check_packed_execution(model: PackedModel, module: object) -> CheckReport:
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"{name} cannot run shared rows: {error}") from error
         except Exception as error:
+            # PyTorch before 2.13 leaves a checkpoint's hooks on while a frame of a forward that raised lives, and the
+            # traceback keeps it: the next forward of any model would be saved and recomputed by them.
+            traceback.clear_frames(error.__traceback__)
             if "PackedMask" in str(error):
                 raise UnsupportedModelError(
                     f"{name} cannot run shared rows: its attention is code of its own, not transformers' interface"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -29,6 +29,7 @@ from adapters.wave_loop.loop import WaveLoop
 from adapters.wave_loop.memory import budget_sampler
 from adapters.wave_loop.profile_store import ProfileStore
 from pricing import DEFAULT_LAW, DEFAULT_SAFETY, Law, Safety
+from pricing.kernel.forecast import Forecast, ForecastOf
 from pricing.planner.plan import WavePlan
 from pricing.planner.quorum import SINGLE_PROCESS, Quorum
 from pricing.records.recorder import Recorder
@@ -44,7 +45,8 @@ class TrainerRank(WaveLoop):
     memory_bytes: use at most this much of the device; on a CPU the size of the device it stands for (needed there).
     law, safety: a law or its name; a factor of at least 1 that is exact ("11/10", Fraction(11, 10)).
     check: packed execution is compared with the model's own forward before it is trusted, see `bind_model`.
-    profiles: file of what was learned (None: in memory). It is read now and saved after each call.
+    profiles: file of what was learned (None: in memory). It is read now and saved after each call. It may begin from a
+    forecast (`pricing forecast -o FILE`).
     cold_transient_bytes: what libraries take at a first wave, held while nothing was learned (None: 64 MiB; on a CPU
     nothing).
     topology: names the parallel layout; waves of different topologies teach one another nothing.
@@ -101,7 +103,8 @@ class TrainerRank(WaveLoop):
         if cold_transient_bytes is None:  # a CPU has no library handles on a device
             cold_transient_bytes = 0 if device.type == "cpu" else COLD_TRANSIENT_BYTES
         self._cold_transient_bytes = cold_transient_bytes
-        self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes) if forecast else None
+        given = self.profiles.forecasts
+        self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes, given) if forecast else None
         self._floors = floors
 
     def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
@@ -220,6 +223,7 @@ def _forecaster(
     device: torch.device,
     loss: Callable[[Sequence[RequestOutputs]], torch.Tensor] | None,
     transient_bytes: int,
+    given: Mapping[ForecastOf, Forecast],
 ) -> Forecaster | None:
     """The forecaster of a module; None for a packed model that is none: what it holds cannot be copied."""
     from adapters.forecast.forecaster import Forecaster  # imports this package's own modules
@@ -227,7 +231,7 @@ def _forecaster(
     if not isinstance(model, nn.Module):
         return None
     losses = {} if loss is None else {"loss": loss}
-    return Forecaster(model, device, transient_bytes=transient_bytes, **losses)
+    return Forecaster(model, device, transient_bytes=transient_bytes, given=given, **losses)
 
 
 def _environment(model: PackedModel, identity: ModelIdentity, device: torch.device) -> dict[str, str]:

@@ -17,6 +17,7 @@ from pricing import Profile, Signature
 from pricing.formats.files import real_target
 from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles
 from pricing.kernel.errors import PricingError
+from pricing.kernel.forecast import Forecast, ForecastOf
 from pricing.kernel.made_gradients import is_together
 from pricing.kernel.splits import SplitKey, merge_splits
 from pricing.text import visible
@@ -28,8 +29,9 @@ class ProfileStore(Mapping[Signature, Profile]):
     """Profiles by signature. `path` None keeps them in memory only. What was learned of waves together with the
     gradients they make (`pricing.kernel.made_gradients`) is found by its signature, kept in the file, and not listed.
 
-    refusal: why a file that was there is not used, or None. started_warm: whether profiles were read. failures: saves
-    that could not be written.
+    forecasts: what first waves may be priced by, from the file; each says what it is of, so another environment does
+    not keep them out. refusal: why a file that was there is not used, or None. started_warm: whether profiles were
+    read. failures: saves that could not be written.
     """
 
     def __init__(self, path: str | Path | None, environment: Mapping[str, str]) -> None:
@@ -40,6 +42,7 @@ class ProfileStore(Mapping[Signature, Profile]):
         self._is_failing = False
         self._profiles: dict[Signature, Profile] = {}
         self._splits: dict[SplitKey, int] = {}
+        self.forecasts: Mapping[ForecastOf, Forecast] = {}
         if self.path is not None and os.path.lexists(self.path):
             self._load(self.path)
         self.started_warm = bool(self._profiles)
@@ -75,7 +78,9 @@ class ProfileStore(Mapping[Signature, Profile]):
         known: dict[Signature | None, Profile] = dict(self._profiles.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            contents = ProfileFile(profiles=known, environment=self.environment, splits=self._splits)
+            contents = ProfileFile(
+                profiles=known, environment=self.environment, splits=self._splits, forecasts=self.forecasts
+            )
             merged = merge_profiles(self.path, contents)
         except OSError as error:
             self._note_failure(error)
@@ -98,6 +103,9 @@ class ProfileStore(Mapping[Signature, Profile]):
             contents = load_profiles(real_target(path))
         except (PricingError, OSError) as error:
             self._refuse(str(error))
+            return
+        self.forecasts = contents.forecasts
+        if not contents.has_readings:
             return
         differing = sorted(
             name

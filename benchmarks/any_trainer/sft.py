@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,12 @@ def varlen_attention(
         bounds = cu_seq_lens_q.to(torch.int32)
         longest = int((bounds[1:] - bounds[:-1]).max())
         q, k, v = (each[0].transpose(0, 1).contiguous() for each in (query, key, value))  # [T, heads, head_dim]
-        out = varlen_attn(
-            q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(-1, 0), enable_gqa=True
-        )
+        grouped: dict[str, Any] = {}
+        if "enable_gqa" in signature(varlen_attn).parameters:
+            grouped = {"enable_gqa": True}
+        else:  # PyTorch 2.11
+            k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], dim=1) for each in (k, v))
+        out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(-1, 0), **grouped)
         assert isinstance(out, Tensor)
         return out.unsqueeze(0), None
     sizes = [end - start for start, end in pairwise(cu_seq_lens_q.tolist())]

@@ -8,6 +8,7 @@ its JSON lines in DIR/evidence.tar.gz, both renewed after each group, so a part 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,39 @@ def soak(law: str, waves: int, seconds: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def cap_soak(
+    family: str,
+    gib: int,
+    safety: str,
+    seconds: int,
+    *,
+    law: str = "frontier",
+    expandable: bool = False,
+    waves: int = 300,
+) -> tuple[str, ...]:
+    """A soak near its cap of a model of two narrow layers: quick waves, as many bytes. `gib` 0: no cap."""
+    name = "-".join([family, str(gib), safety.replace("/", "_"), law, *(["expandable"] if expandable else [])])
+    return (
+        "-m", "benchmarks.h200.soak", "--seed", "28", "--layers", "2", "--law", law, "--gib", str(gib),
+        "--family", family, "--safety", safety, "--waves", str(waves), "--seconds", str(seconds),
+        *(["--expandable"] if expandable else []), "--out", f"WORK/{name}.jsonl",
+    )  # fmt: skip
+
+
+def micro_batches(shape: str, seconds: int) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.h200.micro_batches", "--shape", shape, "--gib", "16", "--waves", "110", "--layers", "4",
+        "--hidden", "1024", "--seconds", str(seconds), "--out", f"WORK/{shape}-16-51_50-frontier.jsonl",
+    )  # fmt: skip
+
+
+def survival(seconds: int) -> tuple[str, ...]:
+    return (
+        "-m", "benchmarks.h200.survival", "--family", "moe", "--gib", "24", "--safety", "51/50", "--layers", "2",
+        "--waves", "160", "--seconds", str(seconds), "--out", "WORK/moe-24-51_50-withheld.jsonl",
+    )  # fmt: skip
+
+
 PARTS: dict[str, list[list[tuple[str, ...]]]] = {
     "first": [
         [
@@ -88,6 +122,51 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         [("-m", "benchmarks.h200.overhead", "--seconds", "42", "--out", "WORK/overhead.jsonl")],
         [soak("warm", 300, 215), soak("frontier", 100, 215), (*PYTEST, "tests/cuda/test_head_charge.py")],
     ],
+    "alone": [
+        [("-m", "benchmarks.h200.overhead", "--pairs", "26", "--seconds", "70", "--out", "WORK/overhead.jsonl")],
+        [("-m", "benchmarks.h200.binding_check", "--out", "WORK/binding.jsonl")],
+        [
+            (*PYTEST, "tests/cuda"),
+            cap_soak("hf_moe", 16, "51/50", 60, expandable=True, waves=12),
+            micro_batches("padded", 50),
+            survival(60),
+        ],
+    ],
+    "fused": [
+        [
+            *((*PYTEST, test) for test in ("tests/cuda/test_families_cuda.py", "tests/cuda/test_meter_cuda.py")),
+            high_branch("gdn_fused"),
+            high_branch("gdn_moe_fused"),
+            table("gdn_fused"),
+            table("gdn_moe_fused"),
+        ]
+    ],
+    "near-the-cap": [
+        [
+            cap_soak("dense", 8, "11/10", 430),
+            cap_soak("gdn_fused", 8, "11/10", 430),
+            cap_soak("gdn_moe_fused", 24, "11/10", 430),
+            cap_soak("moe", 24, "11/10", 430),
+            cap_soak("hf_moe", 24, "11/10", 430),
+            cap_soak("moe", 8, "11/10", 430, law="warm"),
+            survival(430),
+        ]
+    ],
+    "at-the-cap": [
+        [
+            cap_soak("moe", 60, "51/50", 430),
+            cap_soak("hf_moe", 24, "51/50", 430, expandable=True),
+            cap_soak("gdn_moe", 8, "11/10", 430),
+            cap_soak("dense", 8, "51/50", 430, expandable=True),
+            micro_batches("padded", 430),
+            micro_batches("packed", 430),
+            (*PYTEST, "tests/cuda"),
+        ]
+    ],
+    "whole": [
+        [(*PYTEST, "tests/cuda")],
+        [cap_soak("moe", 0, "51/50", 300, waves=110)],
+    ],
 }
 
 
@@ -97,6 +176,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=540.0, help="end every command by then")
     parser.add_argument("--small", action="store_true", help="sizes for a CPU; leaves the tests out")
+    parser.add_argument(
+        "--fused-site", default="", help="a folder of packages for the commands with fused kernels only"
+    )
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.seconds
     out: Path = arguments.out
@@ -106,12 +188,14 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     for number, group in enumerate(PARTS[arguments.part]):
         commands = [command for command in group if not (arguments.small and "pytest" in command)]
-        run_group(commands, work, deadline, small=arguments.small)
+        run_group(commands, work, deadline, small=arguments.small, fused_site=arguments.fused_site)
         save(work, out)
         print(f"--- group {number} done, {deadline - time.monotonic():.0f} s left", flush=True)
 
 
-def run_group(commands: list[tuple[str, ...]], work: Path, deadline: float, *, small: bool) -> None:
+def run_group(
+    commands: list[tuple[str, ...]], work: Path, deadline: float, *, small: bool, fused_site: str = ""
+) -> None:
     """Run `commands` side by side until they end or the deadline comes; print the end of each one's output."""
     running = []
     for command in commands:
@@ -120,8 +204,11 @@ def run_group(commands: list[tuple[str, ...]], work: Path, deadline: float, *, s
         words = [word.replace("WORK", str(work)) for word in command]
         if small:
             words += ["--small", "--device", "cpu"]
+        environment = dict(os.environ)
+        if fused_site and "fused" in " ".join(command):
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (fused_site, environment.get("PYTHONPATH"))))
         with log.open("w") as file:
-            process = subprocess.Popen([sys.executable, *words], stdout=file, stderr=subprocess.STDOUT)
+            process = subprocess.Popen([sys.executable, *words], stdout=file, stderr=subprocess.STDOUT, env=environment)
         running.append((process, log, time.monotonic()))
     for process, log, started in running:
         try:

@@ -22,7 +22,7 @@ SMALL_FEED_FORWARD = 2_560
 
 def main() -> None:
     parser = common_arguments(__doc__.splitlines()[0])
-    parser.add_argument("--family", action="append", choices=["gdn", "gdn_moe"])
+    parser.add_argument("--family", action="append", choices=["gdn", "gdn_moe", "gdn_fused", "gdn_moe_fused"])
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     device = prepared(arguments)

@@ -3,7 +3,9 @@
     python -m benchmarks.h200.overhead --out overhead.jsonl
 
 Without: the layout of the wave is made and run (forward, loss, backward), nothing else. With: the same items go through
-`TrainerRank.forward_micro_batches`. Both build the prefix tree. Medians over pairs of runs in alternating order.
+`TrainerRank.forward_micro_batches`. Both build the prefix tree. Medians over pairs of runs in alternating order. A
+third run of each pair is the one without, after the allocator's cache was given back to the driver: what a release
+costs.
 """
 
 from __future__ import annotations
@@ -54,21 +56,33 @@ def main() -> None:
             outputs = packed_forward(model, group.rows, [requests[index] for index in group.requests], grads=True)
             policy_gradient(outputs).backward()
 
+    def released() -> None:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        bare()
+
     def metered() -> None:
         for wave in rank.forward_micro_batches([requests]):
             policy_gradient(wave.outputs).backward()
 
     pairs: list[tuple[float, float]] = []
+    releases: list[float] = []
     for index in range(arguments.warm_up + arguments.pairs):
         if lines.is_over:
             break
-        order = (bare, metered) if index % 2 else (metered, bare)
+        order = (bare, metered, released) if index % 2 else (metered, bare, released)
         seconds = {run: timed(run, device) for run in order}
         model.zero_grad(set_to_none=True)
-        line = {"pair": index, "bare_seconds": seconds[bare], "metered_seconds": seconds[metered]}
+        line = {
+            "pair": index,
+            "bare_seconds": seconds[bare],
+            "metered_seconds": seconds[metered],
+            "released_seconds": seconds[released],
+        }
         lines.write(line | {"family": arguments.family, "warm_up": index < arguments.warm_up})
         if index >= arguments.warm_up:
             pairs.append((seconds[bare], seconds[metered]))
+            releases.append(seconds[released] - seconds[bare])
     if not pairs:
         print("not reached", flush=True)
         return
@@ -77,7 +91,8 @@ def main() -> None:
     rows = sum(len(request.tokens) for request in requests)
     print(
         f"{arguments.family}: {len(requests)} requests of {rows} logical rows; a wave without {without * 1e3:.1f} ms, "
-        f"metered and admitted {difference * 1e3:+.2f} ms ({difference / without:+.2%}), over {len(pairs)} pairs",
+        f"metered and admitted {difference * 1e3:+.2f} ms ({difference / without:+.2%}), over {len(pairs)} pairs; "
+        f"after a release of the cache {statistics.median(releases) * 1e3:+.2f} ms",
         flush=True,
     )
 

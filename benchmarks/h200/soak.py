@@ -9,11 +9,12 @@ profiles are saved, and a second call goes on where the first ended (same --out)
 
 Families are those of `benchmarks.h200.families`, with few narrow layers so that waves are quick, and `hf_moe`: a
 Hugging Face Qwen3-MoE decoder under full fine-tuning with AdamW (gradients, states made at the first step). Expandable
-segments are torch's own setting: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
+segments are torch's own setting (`--expandable`). `--gib 0` sets no cap: the whole device.
 
 Reported at the end: waves, out-of-memory errors, refusals, rows a wave, mean use of the cap (allocated and reserved),
 and the share of an oracle: rows of each wave that had more items to take, over the rows that would just have fitted
-the same budget by an affine fit of this run's own peaks that covers all of them.
+the same budget by an affine fit of this run's own peaks (or footprints, where the allocator tells them) that covers all
+of them.
 """
 
 from __future__ import annotations
@@ -47,29 +48,37 @@ SETTLED_WAVES = 10
 LEAST = 120
 """The queue is filled again when a wave left it shorter than this."""
 
+FULL_GIB = 8
+"""The cap that `QUEUE` and `LEAST` are for at hidden 1,024; `longer` says how they grow."""
+
 
 def main() -> None:
     parser = common_arguments(__doc__.splitlines()[0])
-    parser.add_argument("--gib", type=float, default=8.0, help="memory cap of this process")
+    parser.add_argument("--gib", type=float, default=8.0, help="memory cap of this process; 0: none")
     parser.add_argument("--waves", type=int, default=300)
     parser.add_argument("--law", default="warm", choices=[*LAWS])
     parser.add_argument("--safety", default="11/10")
     parser.add_argument("--family", default="dense", choices=[*FAMILIES, HUGGING_FACE])
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--expandable", action="store_true", help="the allocator's expandable segments")
     arguments = parser.parse_args()
     lines = Lines(arguments.out, arguments.seconds)
     device = prepared(arguments)
     cap_bytes = int(arguments.gib * GIB)
     if device.type == "cuda":
+        if arguments.expandable:
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         total_bytes = torch.cuda.get_device_properties(device).total_memory
-        cap_bytes = min(cap_bytes, total_bytes)
-        torch.cuda.set_per_process_memory_fraction(cap_bytes / total_bytes, device)
+        cap_bytes = min(cap_bytes, total_bytes) or total_bytes
+        if cap_bytes < total_bytes:
+            torch.cuda.set_per_process_memory_fraction(cap_bytes / total_bytes, device)
+    arguments.longer = longer(cap_bytes, arguments.hidden)
     model = model_of(arguments, device)
     optimizer = torch.optim.AdamW([value for value in model.parameters() if value.requires_grad], lr=1e-5)
     rank = TrainerRank(
         model,
-        memory_bytes=cap_bytes,
+        memory_bytes=cap_bytes if arguments.gib or device.type == "cpu" else None,
         profiles=arguments.out.with_suffix(".profiles.json"),
         law=LAWS[arguments.law],
         safety=Safety.parse(arguments.safety),
@@ -79,12 +88,24 @@ def main() -> None:
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
     soak = Soak(rank, optimizer, arguments, first_group=max((line["next_group"] for line in done), default=0))
     waves = sum(line["event"] == "wave" for line in done)
+    settings = {
+        "law": arguments.law,
+        "gib": cap_bytes / GIB,
+        "safety": arguments.safety,
+        "family": arguments.family,
+        "expandable": arguments.expandable,
+    }
     for line in soak.lines():
-        lines.write(line | {"law": arguments.law, "gib": arguments.gib})
+        lines.write(line | settings)
         waves += line["event"] == "wave"
         if waves >= arguments.waves or lines.is_over:
             break
     report([json.loads(line) for line in arguments.out.read_text().splitlines()], cap_bytes)
+
+
+def longer(cap_bytes: int, hidden: int) -> float:
+    """How many times the queue for `FULL_GIB` and hidden 1,024, which holds two waves and more, suits this cap."""
+    return max(1.0, cap_bytes / GIB / FULL_GIB * 1024 / hidden / 2)
 
 
 def model_of(arguments: Namespace, device: torch.device) -> nn.Module:
@@ -129,21 +150,22 @@ class Soak:
         self._optimizer = optimizer
         self._seed = arguments.seed
         self._small = arguments.small
+        self._longer = arguments.longer
         self._next_group = first_group
         self._queue: list[list[Request]] = []
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """A line for every wave, refusal and out-of-memory error; an optimizer step at each refill."""
-        scale = 16 if self._small else 1
+        scale = 16 if self._small else 1 / self._longer
         while True:
-            while len(self._queue) < QUEUE // scale:
+            while len(self._queue) < QUEUE / scale:
                 number = self._next_group + len(self._queue)
                 self._queue.append(group(random.Random(f"{self._seed}/{number}"), small=self._small))
-            yield from self._until_short(LEAST // scale)
+            yield from self._until_short(LEAST / scale)
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
 
-    def _until_short(self, least: int) -> Iterator[dict[str, Any]]:
+    def _until_short(self, least: float) -> Iterator[dict[str, Any]]:
         taken = 0
         started = time.monotonic()
         try:
@@ -248,10 +270,11 @@ def report(lines: list[dict[str, Any]], cap_bytes: int) -> None:
 def oracle_share(seen: list[dict[str, Any]], full: list[dict[str, Any]]) -> float:
     """Rows of the waves `full`, over the rows that just fit by peak = a + b P + d L, fitted to `seen` from above.
 
-    The oracle needs no safety factor: it knows every peak. A law at 11/10 cannot reach more than 10/11.
+    Peaks are footprints where the line has one. The oracle needs no safety factor: it knows every peak. A law at 11/10
+    cannot reach more than 10/11.
     """
     facts = np.array([[1.0, wave["packed_rows"], wave["logical_rows"]] for wave in seen])
-    peaks = np.array([float(wave["observed_bytes"]) for wave in seen])
+    peaks = np.array([float(wave.get("footprint_bytes") or wave["observed_bytes"]) for wave in seen])
     fitted, *_ = np.linalg.lstsq(facts, peaks, rcond=None)
     fitted[0] += max(0.0, float((peaks - facts @ fitted).max()))
     best = [

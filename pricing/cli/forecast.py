@@ -11,6 +11,7 @@ import click
 from pricing.cli.options import BUDGET_BYTES, COUNT, json_option, law_option, safety_option
 from pricing.cli.output import console, emit_json, require_picture_ending, say
 from pricing.cli.progress import Progress
+from pricing.formats.profile_file import ProfileFile, merge_profiles
 from pricing.kernel.law import Law
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS, Safety
 from pricing.planner.budget import reserve_of
@@ -27,7 +28,6 @@ from pricing.text import gib_text
 _ADAPTER: Final = "adapters.forecast.model_needs"
 """Looked up by name when the verb runs: what builds and runs models needs torch, and nothing else here does."""
 
-OPTIMIZERS: Final = ("adamw", "adamw-fp32", "momentum", "sgd")
 PLOTTED: Final = 64
 
 
@@ -38,7 +38,7 @@ PLOTTED: Final = 64
     "MODEL is a Hugging Face configuration (CONFIG.json, or its folder), or package.module:function that makes a "
     "decoder. It is built and run without memory and without arithmetic. Prices are those that a first wave is held "
     "to: the forecast, times 11/10, times 4/3 until a footprint was seen. Needs the extra `hf` (`torch` for a "
-    "function). Exit code: 1 where no rows fit, else 0.\n\nExample:\n\n"
+    "function). Exit code: 1 where no rows or not the optimizer's step fit, else 0.\n\nExample:\n\n"
     "\b\n    pricing forecast --model config.json --gpu 141GiB --lora-rank 16\n",
 )
 @click.option("--model", metavar="MODEL", required=True, help="CONFIG.json, its folder, or package.module:function.")
@@ -52,11 +52,18 @@ PLOTTED: Final = 64
     help=f"Rows of a request: how many a wave has. Default: {SHORT_REQUEST_ROWS}, the most requests that laws expect.",
 )
 @click.option("--lora-rank", type=COUNT, default=0, help="Train adapters of this rank only. Default: everything.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adamw", help="Its states. Default: adamw.")
+@click.option(
+    "--optimizer",
+    metavar="NAME",
+    default="adamw",
+    help="Its states and step: adamw, adamw-fused, adamw-fp32 (with fp32 copies), momentum, sgd, or a class of "
+    "torch.optim. Default: adamw.",
+)
 @click.option("--recompute/--no-recompute", default=True, help="Recompute a layer at a time. Default: yes.")
 @law_option
 @safety_option
 @click.option("--plot", metavar="FILE", help="Draw price over rows, and what the device has, into FILE.")
+@click.option("-o", "--output", metavar="FILE", help="Begin a profile file with this forecast, or add it to one.")
 @json_option
 def command(
     model: str,
@@ -69,6 +76,7 @@ def command(
     law: Law,
     safety: Safety,
     plot: str | None,
+    output: str | None,
     as_json: bool,
 ) -> None:
     if plot is not None:
@@ -88,11 +96,13 @@ def command(
     if plot is not None:
         widest = max(waves[-1].rows, 1_024)
         _draw([wave(widest * step // PLOTTED) for step in range(1, PLOTTED + 1)], needs, gpu_bytes, most, plot)
+    if output is not None:
+        merge_profiles(output, ProfileFile(profiles={}, forecasts={needs.forecast_of: needs.forecast}))
     if as_json:
         emit_json(_document(needs, gpu_bytes, available_bytes, waves, most, law))
     else:
         _print(needs, gpu_bytes, available_bytes, waves, most)
-    raise click.exceptions.Exit(0 if most.rows else 1)
+    raise click.exceptions.Exit(0 if most.rows and needs.optimizer_step_bytes <= available_bytes else 1)
 
 
 def _document(
@@ -110,6 +120,7 @@ def _document(
         "gradient_bytes": needs.gradient_bytes,
         "optimizer": needs.optimizer,
         "optimizer_bytes": needs.optimizer_bytes,
+        "optimizer_step_bytes": needs.optimizer_step_bytes,
         "gpu_bytes": gpu_bytes,
         "reserve_bytes": reserve_of(gpu_bytes),
         "available_bytes": available_bytes,
@@ -154,6 +165,7 @@ def _print(
         (f"optimizer states ({needs.optimizer})", needs.optimizer_bytes),
         ("reserve", reserve_of(gpu_bytes)),
         ("left for waves", available_bytes),
+        ("of that for a moment, the optimizer's step", needs.optimizer_step_bytes),
     ):
         fixed.add_row(name, gib_text(size))
     console().print(fixed)
@@ -175,6 +187,8 @@ def _print(
         say(f"At most {most.rows:,} rows fit.")
     else:
         say("No wave fits: what stays on the device leaves too little.")
+    if needs.optimizer_step_bytes > available_bytes:
+        say("The optimizer's step does not fit: it takes more than what is left, for a moment.")
     if needs.forecast.assumption:
         say(f"Assumed: {needs.forecast.assumption}.")
 

@@ -12,11 +12,11 @@ import click
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json, say
 from pricing.cli.progress import Progress
-from pricing.formats.codec import IncompleteRecordError, RecordError
 from pricing.kernel.errors import PricingError
 from pricing.kernel.law import Law
 from pricing.kernel.laws import LAWS, find_law
 from pricing.kernel.quantities import Safety
+from pricing.records.record import IncompleteRecordError, RecordError
 from pricing.records.record_file import ReadRecord, read_record
 from pricing.records.replay import Answer, Replay, WhatIf, replay, what_if
 from pricing.records.spool import record_paths

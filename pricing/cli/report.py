@@ -11,10 +11,9 @@ import click
 from pricing.cli.options import json_option
 from pricing.cli.output import emit_json, say
 from pricing.cli.progress import Progress
-from pricing.formats.codec import RecordError
 from pricing.formats.files import write_text_atomically
 from pricing.records.metrics import binding_family
-from pricing.records.record import Event
+from pricing.records.record import Event, RecordError
 from pricing.report.findings import Severity, findings_of
 from pricing.report.run_report import RunReport, read_run
 from pricing.report.words import gib, percent

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import click
 
 from pricing.cli.options import BYTES, COUNT
-from pricing.formats.strict_json import Fields, parse_json, read_json_file
-from pricing.kernel.errors import FileFormatError
+from pricing.formats.codec import Natural, decode
+from pricing.formats.place import Place
+from pricing.formats.strict_json import JsonObject, parse_object, read_json_file
 from pricing.kernel.requests import INACTIVE, SINGLE_TARGET, RecomputeMode, Workload
 from pricing.kernel.wave import Wave
 
@@ -67,53 +69,64 @@ def read_wave(wave_path: str | None, options: Mapping[str, object]) -> Wave:
     if wave_path is None:
         if not given:
             raise click.UsageError("Give a wave: --packed-rows and --logical-rows, or a JSON file.")
-        return wave_from_json(Fields({name: _listed(value) for name, value in given.items()}, "options"))
+        return wave_from_json({name: _listed(value) for name, value in given.items()}, Place("options"))
     if given:
         named = ", ".join("--" + name.replace("_", "-") for name in given)
         raise click.UsageError(f"Give the wave as a file or as options, not both: {wave_path} and {named}.")
     if wave_path != "-":
-        return wave_from_json(read_json_file(wave_path))
-    value = parse_json(sys.stdin.buffer.read(), "standard input")
-    if not isinstance(value, dict):
-        raise FileFormatError("standard input", "must hold one JSON object", value=value)
-    return wave_from_json(Fields(value, "standard input"))
+        return wave_from_json(read_json_file(wave_path), Place(wave_path))
+    name = "standard input"
+    return wave_from_json(parse_object(sys.stdin.buffer.read(), name), Place(name))
 
 
-def wave_from_json(fields: Fields) -> Wave:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaveFacts:
+    """A wave as a person gives it: the names of the options."""
+
+    packed_rows: Natural
+    logical_rows: Natural
+    grad_segments: Natural = 0
+    output_bytes: Natural = 0
+    floor_bytes: Natural = 0
+    checkpoint_retained_bytes: Natural = 0
+    segment_state_bytes: Natural = 0
+    forecast_bytes: Natural = 0
+    shortest_request: Natural | None = None
+    grads: str = "all"
+    request_mixes: tuple[str, ...] | None = None
+    decoder: str = "train"
+    recompute: str = "full/uniform/1"
+
+
+def wave_from_json(data: JsonObject, place: Place) -> Wave:
     """The wave of one JSON object with the names of the options. Raises `FileFormatError`."""
-    packed_rows, logical_rows = fields.count("packed_rows"), fields.count("logical_rows")
-    if packed_rows - logical_rows > max(logical_rows, MOST_PADDING_ROWS):
-        rule = f"are more than padding explains above the {logical_rows:,} logical rows: packing shares rows"
-        raise fields.error("packed_rows", rule, packed_rows)
-    grad_segments, output_bytes = fields.count("grad_segments", 0), fields.count("output_bytes", 0)
-    floor_bytes, kept_bytes = fields.count("floor_bytes", 0), fields.count("checkpoint_retained_bytes", 0)
-    state_bytes = fields.count("segment_state_bytes", 0)
-    forecast_bytes = fields.count("forecast_bytes", 0)
-    shortest_rows = fields.optional_count("shortest_request")
-    grads = fields.text("grads", "all")
-    if grads not in GRAD_MODES:
-        raise fields.error("grads", f"must be one of {', '.join(GRAD_MODES)}", grads)
-    mixes = fields.texts("request_mixes") if fields.has("request_mixes") else (SINGLE_TARGET,)
+    facts = decode(_WaveFacts, data, place)
+    if facts.packed_rows - facts.logical_rows > max(facts.logical_rows, MOST_PADDING_ROWS):
+        rule = f"are more than padding explains above the {facts.logical_rows:,} logical rows: packing shares rows"
+        raise place.member("packed_rows").error(rule, facts.packed_rows)
+    if facts.grads not in GRAD_MODES:
+        raise place.member("grads").error(f"must be one of {', '.join(GRAD_MODES)}", facts.grads)
+    mixes = (SINGLE_TARGET,) if facts.request_mixes is None else facts.request_mixes
     for mix in mixes:
         if not is_mix_key(mix):
-            raise fields.error("request_mixes", f'must be mix keys such as "{SINGLE_TARGET}" or "topk:8+logits"', mix)
-    recompute = _recompute_mode(fields)
-    fields.finish()
-    return fields.build(
+            rule = f'must be mix keys such as "{SINGLE_TARGET}" or "topk:8+logits"'
+            raise place.member("request_mixes").error(rule, mix)
+    recompute = _recompute_mode(facts, place)
+    return place.build(
         lambda: Wave(
-            packed_rows=packed_rows,
-            logical_rows=logical_rows,
-            grad_segments=grad_segments,
-            output_bytes=output_bytes,
-            floor_bytes=floor_bytes,
-            checkpoint_retained_bytes=kept_bytes,
-            segment_state_bytes=state_bytes,
-            forecast_bytes=forecast_bytes,
+            packed_rows=facts.packed_rows,
+            logical_rows=facts.logical_rows,
+            grad_segments=facts.grad_segments,
+            output_bytes=facts.output_bytes,
+            floor_bytes=facts.floor_bytes,
+            checkpoint_retained_bytes=facts.checkpoint_retained_bytes,
+            segment_state_bytes=facts.segment_state_bytes,
+            forecast_bytes=facts.forecast_bytes,
             workload=Workload(
-                grad_modes=GRAD_MODES[grads],
+                grad_modes=GRAD_MODES[facts.grads],
                 request_mixes=tuple(sorted(set(mixes))),
                 recompute=recompute,
-                shortest_single_target_rows=shortest_rows,
+                shortest_single_target_rows=facts.shortest_request,
             ),
         )
     )
@@ -129,24 +142,24 @@ def is_mix_key(text: str) -> bool:
     return text == INACTIVE or (places[0] >= 0 and all(left < right for left, right in pairwise(places)))
 
 
-def _recompute_mode(fields: Fields) -> RecomputeMode:
+def _recompute_mode(facts: _WaveFacts, place: Place) -> RecomputeMode:
     """A mode written granularity/method/layers, and the decoder's own mode."""
-    decoder = fields.text("decoder", "train")
-    if decoder not in ("train", "eval"):
-        raise fields.error("decoder", "must be train or eval", decoder)
-    text = fields.text("recompute", "full/uniform/1")
+    if facts.decoder not in ("train", "eval"):
+        raise place.member("decoder").error("must be train or eval", facts.decoder)
+    text = facts.recompute
     parts = text.split("/")
     if len(parts) > 3 or not all(parts) or (len(parts) == 3 and not parts[2].isdecimal()) or len(parts[-1]) > 18:
         known = False
     else:
         known = parts[0] in GRANULARITIES
     if not known:
-        raise fields.error("recompute", 'must be written like "full/uniform/1", "selective" or "none"', text)
+        rule = 'must be written like "full/uniform/1", "selective" or "none"'
+        raise place.member("recompute").error(rule, text)
     return RecomputeMode(
         granularity=parts[0],
         method=parts[1] if len(parts) > 1 else None,
         num_layers=int(parts[2]) if len(parts) > 2 else None,
-        training=decoder == "train",
+        training=facts.decoder == "train",
     )
 
 

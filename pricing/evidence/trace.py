@@ -14,8 +14,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pricing.formats.profile_file import signature_from_json
-from pricing.formats.strict_json import Fields, read_json_lines
+from pricing.formats.codec import Natural, decode
+from pricing.formats.place import Findings, Place
+from pricing.formats.profile_file import SignatureField
+from pricing.formats.strict_json import JsonObject, read_json_lines
 from pricing.kernel.errors import FileFormatError
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import Signature, Workload
@@ -62,7 +64,7 @@ class SignedReading:
 
 def read_trace(path: str | os.PathLike[str]) -> tuple[TraceWave, ...]:
     """The waves of a trace in file order. Raises `FileFormatError` (a trace of no wave too) and `OSError`."""
-    waves = tuple(_trace_wave(fields, index) for index, fields in enumerate(read_json_lines(path)))
+    waves = tuple(_trace_wave(*line, index) for index, line in enumerate(read_json_lines(path)))
     if not waves:
         raise FileFormatError(str(path), "holds no wave")
     return waves
@@ -79,82 +81,111 @@ def read_readings(path: str | os.PathLike[str]) -> tuple[SignedReading, ...]:
     return readings
 
 
-def _readings_of_lines(lines: Iterator[Fields]) -> Iterator[SignedReading]:
-    for index, fields in enumerate(lines):
-        if fields.has("peak_delta_bytes") or not fields.has("peak_bytes"):
-            yield _signed_reading(fields)
+def _readings_of_lines(lines: Iterator[tuple[JsonObject, Place]]) -> Iterator[SignedReading]:
+    for index, (line, place) in enumerate(lines):
+        if line.get("peak_delta_bytes") is not None or line.get("peak_bytes") is None:
+            yield _signed_reading(line, place)
         else:
-            yield from (SignedReading(reading=reading) for reading in _trace_wave(fields, index).readings)
+            yield from (SignedReading(reading=reading) for reading in _trace_wave(line, place, index).readings)
 
 
-def _trace_wave(fields: Fields, index: int) -> TraceWave:
-    kind = fields.choice("kind", ReadingKind.parse, ReadingKind.WHOLE_WAVE)
-    if kind is not ReadingKind.WHOLE_WAVE:
-        raise fields.error("kind", "must be whole_wave: a trace is scored against whole peaks", str(kind))
-    wave = _recorded_wave(fields)
-    peak_bytes = fields.count("peak_bytes")
-    if peak_bytes == 0:
-        raise fields.error("peak_bytes", "must be at least 1: prices are scored as fractions of it", peak_bytes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaveLine:
+    """What is read of a line of a trace."""
+
+    kind: ReadingKind = ReadingKind.WHOLE_WAVE
+    packed_rows: Natural
+    logical_rows: Natural
+    grad_segments: Natural
+    output_bytes: Natural
+    segment_state_bytes: Natural
+    shortest_request: Natural
+    peak_bytes: Natural
+    forward_peak_bytes: Natural
+    retained_bytes: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FootprintOfLine:
+    """What a line that has a reserved peak says of it."""
+
+    cache_released: bool = False
+    reserved_peak_bytes: Natural
+    baseline_bytes: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadingLine:
+    """A line that is one reading: the fields of `Reading`, and whose it is."""
+
+    packed_rows: Natural
+    logical_rows: Natural
+    grad_segments: Natural
+    output_bytes: Natural
+    peak_delta_bytes: int
+    retained_bytes: int | None = None
+    footprint_bytes: Natural | None = None
+    grads: bool = True
+    kind: ReadingKind = ReadingKind.WHOLE_WAVE
+    closes_wave: bool = False
+    signature: SignatureField | None = None
+
+
+def _trace_wave(line: JsonObject, place: Place, index: int) -> TraceWave:
+    open_place = Place(place.file, place.line, findings=Findings())  # labels, seconds, figures of the allocator
+    read = decode(_WaveLine, line, open_place)
+    if read.kind is not ReadingKind.WHOLE_WAVE:
+        raise place.member("kind").error("must be whole_wave: a trace is scored against whole peaks", str(read.kind))
+    if read.peak_bytes == 0:
+        raise place.member("peak_bytes").error("must be at least 1: prices are scored as fractions of it", 0)
     return TraceWave(
         index=index,
-        wave=wave,
-        peak_bytes=peak_bytes,
-        forward_peak_bytes=fields.count("forward_peak_bytes"),
-        retained_bytes=fields.count("retained_bytes"),
-        footprint_bytes=_footprint_bytes(fields, peak_bytes),
+        wave=place.build(lambda: _recorded_wave(read)),
+        peak_bytes=read.peak_bytes,
+        forward_peak_bytes=read.forward_peak_bytes,
+        retained_bytes=read.retained_bytes,
+        footprint_bytes=_footprint_bytes(line, read.peak_bytes, open_place),
     )
 
 
-def _footprint_bytes(fields: Fields, peak_bytes: int) -> int | None:
+def _footprint_bytes(line: JsonObject, peak_bytes: int, place: Place) -> int | None:
     """Reserved peak above the allocated baseline, where the cache was released right before the wave."""
-    if not fields.has("reserved_peak_bytes") or not fields.flag("cache_released", False):
+    if line.get("reserved_peak_bytes") is None or line.get("cache_released", False) is False:
         return None
-    reserved, baseline = fields.count("reserved_peak_bytes"), fields.count("baseline_bytes")
-    if reserved - baseline < peak_bytes:
-        raise fields.error(
-            "reserved_peak_bytes", f"must be at least baseline_bytes + peak_bytes ({baseline + peak_bytes})", reserved
+    read = decode(_FootprintOfLine, line, place)
+    least = read.baseline_bytes + peak_bytes
+    if read.reserved_peak_bytes < least:
+        raise place.member("reserved_peak_bytes").error(
+            f"must be at least baseline_bytes + peak_bytes ({least})", read.reserved_peak_bytes
         )
-    return reserved - baseline
+    return read.reserved_peak_bytes - read.baseline_bytes
 
 
-def _recorded_wave(fields: Fields) -> Wave:
-    packed_rows, logical_rows = fields.count("packed_rows"), fields.count("logical_rows")
-    grad_segments, output_bytes = fields.count("grad_segments"), fields.count("output_bytes")
-    segment_state_bytes = fields.count("segment_state_bytes")
-    shortest_rows = fields.count("shortest_request")
-    return fields.build(
-        lambda: Wave(
-            packed_rows=packed_rows,
-            logical_rows=logical_rows,
-            grad_segments=grad_segments,
-            output_bytes=output_bytes,
-            segment_state_bytes=segment_state_bytes,
-            workload=Workload.training(shortest_rows=shortest_rows),
-        )
+def _recorded_wave(read: _WaveLine) -> Wave:
+    return Wave(
+        packed_rows=read.packed_rows,
+        logical_rows=read.logical_rows,
+        grad_segments=read.grad_segments,
+        output_bytes=read.output_bytes,
+        segment_state_bytes=read.segment_state_bytes,
+        workload=Workload.training(shortest_rows=read.shortest_request),
     )
 
 
-def _signed_reading(fields: Fields) -> SignedReading:
-    signature = fields.optional_member("signature")
-    packed_rows, logical_rows = fields.count("packed_rows"), fields.count("logical_rows")
-    grad_segments, output_bytes = fields.count("grad_segments"), fields.count("output_bytes")
-    peak_delta_bytes, retained_bytes = fields.integer("peak_delta_bytes"), fields.optional_integer("retained_bytes")
-    footprint_bytes = fields.optional_count("footprint_bytes")
-    grads, closes_wave = fields.flag("grads", True), fields.flag("closes_wave", False)
-    kind = fields.choice("kind", ReadingKind.parse, ReadingKind.WHOLE_WAVE)
-    fields.finish()
-    reading = fields.build(
+def _signed_reading(line: JsonObject, place: Place) -> SignedReading:
+    read = decode(_ReadingLine, line, place)
+    reading = place.build(
         lambda: Reading(
-            packed_rows=packed_rows,
-            logical_rows=logical_rows,
-            grad_segments=grad_segments,
-            output_bytes=output_bytes,
-            peak_delta_bytes=peak_delta_bytes,
-            retained_bytes=retained_bytes,
-            grads=grads,
-            kind=kind,
-            closes_wave=closes_wave,
-            footprint_bytes=footprint_bytes,
+            packed_rows=read.packed_rows,
+            logical_rows=read.logical_rows,
+            grad_segments=read.grad_segments,
+            output_bytes=read.output_bytes,
+            peak_delta_bytes=read.peak_delta_bytes,
+            retained_bytes=read.retained_bytes,
+            grads=read.grads,
+            kind=read.kind,
+            closes_wave=read.closes_wave,
+            footprint_bytes=read.footprint_bytes,
         )
     )
-    return SignedReading(reading=reading, signature=None if signature is None else signature_from_json(signature))
+    return SignedReading(reading=reading, signature=read.signature)

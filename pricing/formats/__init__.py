@@ -1,4 +1,5 @@
 """Formats: bytes to values and back, strictly.
 
-Belongs here: the JSON reader and writer, the codec of dataclasses, profile files, atomic writes. May import: kernel.
+Belongs here: strict JSON text, the one reader and writer of its values, profile files, atomic writes. May import:
+kernel.
 """

@@ -23,19 +23,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final, cast
 
+from pricing.formats.codec import Leaf, Natural, decode, encode, naturals
 from pricing.formats.files import keep_aside, locked, real_target, write_text_atomically
-from pricing.formats.strict_json import Fields, canonical_json, read_json_file
-from pricing.kernel.bands import Anchor, Band, Bands, Cover, FrontierEvidence, Witnesses
+from pricing.formats.forecasts import ForecastEntry, forecasts_of, forecasts_to_json
+from pricing.formats.place import Place
+from pricing.formats.strict_json import JsonObject, canonical_json, read_json_file
+from pricing.kernel.bands import NO_EVIDENCE, Anchor, Band, Cover, FrontierEvidence
 from pricing.kernel.errors import PricingError, ProfileError
+from pricing.kernel.forecast import Forecast, ForecastOf, merge_forecasts
 from pricing.kernel.made_gradients import is_together
 from pricing.kernel.merge import merge
 from pricing.kernel.profile import NO_FOOTPRINT, Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing
 from pricing.kernel.requests import RecomputeMode, Signature
 from pricing.kernel.shares import Share
-from pricing.kernel.splits import SplitKey, merge_splits
+from pricing.kernel.splits import SplitKey, SplitPart, merge_splits
 
 FORMAT: Final = "packed-pricing profile"
 SCHEMA_VERSION: Final = 2
@@ -43,20 +47,24 @@ SCHEMA_VERSION: Final = 2
 
 READ_VERSIONS: Final = (1, 2)
 
-Json = dict[str, object]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFile:
     """The contents of one file. The key None is the profile that belongs to no named signature.
 
     splits: measured peaks of waves that ran as sub-forwards, in bytes; a file without any is written as before there
-    were any.
+    were any. forecasts: what first waves are priced by, each by what it is of; no readings, and of no environment.
     """
 
     profiles: Mapping[Signature | None, Profile]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     splits: Mapping[SplitKey, int] = field(default_factory=lambda: MappingProxyType({}))
+    forecasts: Mapping[ForecastOf, Forecast] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether anything in it was learned; a file that begins from a forecast alone knows nothing."""
+        return bool(self.profiles or self.splits)
 
     def select(self, signature: str | None = None) -> Profile:
         """The profile whose signature's digest begins with `signature`, or the only one there is (beside what was
@@ -109,7 +117,7 @@ def save_profile(
 
 def load_profiles(path: str | os.PathLike[str]) -> ProfileFile:
     """Every profile of a file. Raises `FileFormatError` and `OSError`."""
-    return profiles_from_json(read_json_file(path))
+    return profiles_from_json(read_json_file(path), Place(os.fspath(path)))
 
 
 def save_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> None:
@@ -120,15 +128,20 @@ def save_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> None:
 def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merged:
     """Write what `contents` and the file know together, under a lock, so that several processes may share one file.
 
-    A file of another environment is replaced. One that cannot be read as profiles is kept aside, never written over.
+    A file of another environment is replaced, but for its forecasts; contents without readings take over what the file
+    knows and where it was learned. One that cannot be read as profiles is kept aside, never written over.
     Raises `OSError`, and `TimeoutError` where another process holds the lock for long.
     """
     with locked(path):
         aside = refusal = None
         profiles, splits = dict(contents.profiles), dict(contents.splits)
+        environment, forecasts = contents.environment, dict(contents.forecasts)
         try:
             there = load_profiles(real_target(path))
-            if dict(there.environment) == dict(contents.environment):
+            forecasts = merge_forecasts(there.forecasts, forecasts)
+            if not contents.has_readings:
+                profiles, splits, environment = dict(there.profiles), dict(there.splits), there.environment
+            elif dict(there.environment) == dict(contents.environment):
                 for signature, known in there.profiles.items():
                     ours = profiles.get(signature)
                     profiles[signature] = known if ours is None else merge(ours, known)
@@ -137,7 +150,7 @@ def merge_profiles(path: str | os.PathLike[str], contents: ProfileFile) -> Merge
             pass
         except PricingError as error:
             refusal, aside = str(error), keep_aside(path)
-        merged = ProfileFile(profiles=profiles, environment=contents.environment, splits=splits)
+        merged = ProfileFile(profiles=profiles, environment=environment, splits=splits, forecasts=forecasts)
         save_profiles(path, merged)
     return Merged(contents=merged, refusal=refusal, aside=aside)
 
@@ -159,65 +172,59 @@ def checksum_of(canonical: str) -> str:
 def profiles_text(contents: ProfileFile) -> str:
     """The file as text: equal for equal contents."""
     entries = sorted(contents.profiles.items(), key=lambda entry: "" if entry[0] is None else entry[0].key)
-    document = {
+    splits = sorted(contents.splits.items(), key=lambda entry: (entry[0][0].key, entry[0][1]))
+    document: JsonObject = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "environment": dict(contents.environment),
-        "profiles": [
-            {
-                "signature": None if signature is None else signature_to_json(signature),
-                "profile": profile_to_json(profile),
-            }
-            for signature, profile in entries
-        ],
+        "profiles": [encode(_Entry(signature=signature, profile=profile)) for signature, profile in entries],
     }
-    if contents.splits:
+    if splits:
         document["splits"] = [
-            {"signature": signature_to_json(signature), "parts": [list(part) for part in parts], "peak_bytes": peak}
-            for (signature, parts), peak in sorted(
-                contents.splits.items(), key=lambda entry: (entry[0][0].key, entry[0][1])
-            )
+            encode(_Split(signature=signature, parts=parts, peak_bytes=peak)) for (signature, parts), peak in splits
         ]
+    if contents.forecasts:
+        document["forecasts"] = forecasts_to_json(contents.forecasts)
     document["checksum"] = checksum_of(canonical_json(document))
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def profiles_from_json(fields: Fields) -> ProfileFile:
+def profiles_from_json(data: JsonObject, place: Place) -> ProfileFile:
     """The contents of a document of this format. Raises `FileFormatError`."""
-    if fields.text("format") != FORMAT:
-        raise fields.error("format", f'must be "{FORMAT}"', fields.raw("format"))
-    if fields.count("schema_version") not in READ_VERSIONS:
-        raise fields.error(
-            "schema_version",
-            f"this build reads version {' and '.join(map(str, READ_VERSIONS))} only",
-            fields.raw("schema_version"),
-        )
-    environment = fields.optional_member("environment")
+    head = decode(_Head, {name: value for name, value in data.items() if name in ("format", "schema_version")}, place)
+    if head.format != FORMAT:
+        raise place.member("format").error(f'must be "{FORMAT}"', head.format)
+    if head.schema_version not in READ_VERSIONS:
+        known = " and ".join(map(str, READ_VERSIONS))
+        raise place.member("schema_version").error(f"this build reads version {known} only", head.schema_version)
+    document = decode(_Document, data, place)
     profiles: dict[Signature | None, Profile] = {}
-    for entry in fields.members("profiles"):
-        named = entry.optional_member("signature")
-        signature = None if named is None else signature_from_json(named)
-        if signature in profiles:
-            raise entry.error("signature", "stands there twice", None if signature is None else signature.digest)
-        profiles[signature] = profile_from_json(entry.member("profile"))
-        entry.finish()
-    splits: dict[SplitKey, int] = {}
-    for entry in fields.members("splits") if fields.has("splits") else ():
-        of, parts = signature_from_json(entry.member("signature")), entry.rows("parts", (4,))
-        splits[of, tuple(sorted((rows[0], rows[1], rows[2], rows[3]) for rows in parts))] = entry.count("peak_bytes")
-        entry.finish()
-    written = fields.optional_text("checksum")
-    fields.finish()
-    if written is not None and written != checksum_of(fields.canonical_without("checksum")):
-        raise fields.error("checksum", "does not fit the content: the file is damaged, or was edited by hand")
+    for at, entry in enumerate(document.profiles):
+        if entry.signature in profiles:
+            twice = place.member("profiles").item(at).member("signature")
+            raise twice.error("stands there twice", None if entry.signature is None else entry.signature.digest)
+        profiles[entry.signature] = entry.profile
+    if document.checksum is not None and document.checksum != checksum_of(_canonical_rest(data, place)):
+        raise place.member("checksum").error("does not fit the content: the file is damaged, or was edited by hand")
     return ProfileFile(
         profiles=MappingProxyType(profiles),
-        environment=MappingProxyType({} if environment is None else _texts_by_name(environment)),
-        splits=MappingProxyType(splits),
+        environment=MappingProxyType(dict(document.environment or {})),
+        splits=MappingProxyType(
+            {(split.signature, tuple(sorted(split.parts))): split.peak_bytes for split in document.splits or ()}
+        ),
+        forecasts=MappingProxyType(forecasts_of(document.forecasts or (), place.member("forecasts"))),
     )
 
 
-def profile_to_json(profile: Profile) -> Json:
+def _canonical_rest(data: JsonObject, place: Place) -> str:
+    """What the checksum is over: everything but itself."""
+    try:
+        return canonical_json({name: value for name, value in data.items() if name != "checksum"})
+    except TypeError:
+        raise place.error("holds a fraction where this format has whole numbers only") from None
+
+
+def profile_to_json(profile: Profile) -> JsonObject:
     """A profile as JSON values; exact. `footprint` is null where no footprint was read."""
     footprint = profile.footprint
     return {
@@ -226,68 +233,14 @@ def profile_to_json(profile: Profile) -> Json:
     }
 
 
-def evidence_to_json(evidence: Evidence) -> Json:
+def evidence_to_json(evidence: Evidence) -> JsonObject:
     """What was learned of one quantity, as JSON values. Without witnesses it is written as before there were any."""
-    beside: Json = {}
-    if evidence.witnesses:
-        beside["witnesses"] = [_anchor_to_json(anchor) for anchor in evidence.witnesses]
-    return beside | {
-        "peak_bytes_per_row": evidence.peak_bytes_per_row,
-        "largest_packed_rows": evidence.largest_packed_rows,
-        "sharing": sharing_to_json(evidence.sharing),
-        "retained_bytes_per_row": evidence.retained_bytes_per_row,
-        "complete_readings": evidence.complete_readings,
-        "warm_bytes_per_row": evidence.warm_bytes_per_row,
-        "warm_packed_rows": evidence.warm_packed_rows,
-        "warm_sharing": None if evidence.warm_sharing is None else sharing_to_json(evidence.warm_sharing),
-        "frontier": {
-            "peak": [_band_to_json(band) for band in evidence.frontier.peak],
-            "retained": [_band_to_json(band) for band in evidence.frontier.retained],
-        },
-    }
+    values = {spec: getattr(evidence, spec) for spec in EvidenceFields.__annotations__}
+    written = cast(JsonObject, encode(_Evidence(**values)))
+    return {name: value for name, value in written.items() if name != "witnesses" or value}
 
 
-def _band_to_json(band: Band) -> list[int]:
-    """A band as one row of integers: its key, its cover, and its anchor if it has one (6 or 10 of them)."""
-    cover, anchor = band.cover, band.anchor
-    row = [band.size, band.sharing]
-    row += [cover.compute_bytes, cover.bytes_per_row, cover.logical_rows, cover.grad_segments]
-    if anchor is not None:
-        row += _anchor_to_json(anchor)
-    return row
-
-
-def _anchor_to_json(anchor: Anchor) -> list[int]:
-    return [anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments]
-
-
-def _anchor_from_json(row: tuple[int, ...]) -> Anchor:
-    return Anchor(compute_bytes=row[0], packed_rows=row[1], logical_rows=row[2], grad_segments=row[3])
-
-
-def _frontier_from_json(fields: Fields) -> FrontierEvidence:
-    evidence = FrontierEvidence(peak=_bands_from_json(fields, "peak"), retained=_bands_from_json(fields, "retained"))
-    fields.finish()
-    return evidence
-
-
-def _bands_from_json(fields: Fields, name: str) -> Bands:
-    return tuple(_band_from_json(row) for row in fields.rows(name, (6, 10)))
-
-
-def _band_from_json(row: tuple[int, ...]) -> Band:
-    return Band(
-        size=row[0],
-        sharing=row[1],
-        cover=Cover(compute_bytes=row[2], bytes_per_row=row[3], logical_rows=row[4], grad_segments=row[5]),
-        anchor=_anchor_from_json(row[6:]) if len(row) == 10 else None,
-    )
-
-
-_WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
-
-
-def profile_from_json(fields: Fields) -> Profile:
+def profile_from_json(data: object, place: Place) -> Profile:
     """The profile that `profile_to_json` wrote, or that was written before profiles had warm fields or footprints.
 
     Such an old profile counts only its seed: the warm fit begins with the next complete reading, as it would have. A
@@ -295,118 +248,235 @@ def profile_from_json(fields: Fields) -> Profile:
     without footprints is priced at a factor above what is allocated until it has one; one without witnesses holds no
     reading against its prices.
     """
-    allocated = _evidence_fields(fields)
-    beside = fields.optional_member("footprint")
+    read = decode(_Profile, data, place)
+    assert isinstance(data, dict)
     footprint = NO_FOOTPRINT
-    if beside is not None:
-        taken = _evidence_fields(beside)
-        beside.finish()
-        footprint = beside.build(lambda: Evidence(**taken))
-    fields.finish()
-    return fields.build(lambda: Profile(**allocated, footprint=footprint))
+    if read.footprint is not None:
+        taken = _evidence_fields(read.footprint, data["footprint"])
+        footprint = place.member("footprint").build(lambda: Evidence(**taken))
+    allocated = _evidence_fields(read, data)
+    return place.build(lambda: Profile(**allocated, footprint=footprint))
 
 
-def _evidence_fields(fields: Fields) -> EvidenceFields:
-    complete = fields.count("complete_readings", 0)
-    if not any(name in _WARM_FIELDS for name in fields.unknown):
-        complete = min(complete, 1)
-    peak, rows = fields.count("peak_bytes_per_row"), fields.count("largest_packed_rows")
-    sharing = sharing_from_json(fields.member("sharing"))
-    retained = fields.optional_count("retained_bytes_per_row")
-    warm, warm_rows = fields.optional_count("warm_bytes_per_row"), fields.optional_count("warm_packed_rows")
-    warm_pair = fields.optional_member("warm_sharing")
-    bands = fields.optional_member("frontier")
+_WARM_FIELDS: Final = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing")
+
+
+def _evidence_fields(read: _Evidence, data: Mapping[str, object]) -> EvidenceFields:
+    is_older = not any(name in data for name in _WARM_FIELDS)
     return EvidenceFields(
-        peak_bytes_per_row=peak,
-        largest_packed_rows=rows,
-        sharing=sharing,
-        retained_bytes_per_row=retained,
-        complete_readings=complete,
-        warm_bytes_per_row=warm,
-        warm_packed_rows=warm_rows,
-        warm_sharing=None if warm_pair is None else sharing_from_json(warm_pair),
-        frontier=FrontierEvidence() if bands is None else _frontier_from_json(bands),
-        witnesses=_witnesses_from_json(fields) if fields.has("witnesses") else (),
+        peak_bytes_per_row=read.peak_bytes_per_row,
+        largest_packed_rows=read.largest_packed_rows,
+        sharing=read.sharing,
+        retained_bytes_per_row=read.retained_bytes_per_row,
+        complete_readings=min(read.complete_readings, 1) if is_older else read.complete_readings,
+        warm_bytes_per_row=read.warm_bytes_per_row,
+        warm_packed_rows=read.warm_packed_rows,
+        warm_sharing=read.warm_sharing,
+        frontier=read.frontier or NO_EVIDENCE,
+        witnesses=read.witnesses or (),
     )
 
 
-def _witnesses_from_json(fields: Fields) -> Witnesses:
-    return tuple(_anchor_from_json(row) for row in fields.rows("witnesses", (4,)))
+# --- rows of integers ------------------------------------------------------------------------------------------------
 
 
-def sharing_to_json(sharing: Sharing) -> Json:
-    return {"logical_rows": sharing.logical_rows, "packed_rows": sharing.packed_rows}
+def _row(data: object, place: Place, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """A list of integers in [0, 2**63 - 1], of one of these lengths."""
+    if not isinstance(data, list) or len(data) not in lengths:
+        raise place.error(f"must be a list of {' or '.join(map(str, lengths))} integers", data)
+    return naturals(data, place)
 
 
-def sharing_from_json(fields: Fields) -> Sharing:
-    logical, packed = fields.count("logical_rows"), fields.count("packed_rows")
-    fields.finish()
-    return fields.build(lambda: Sharing(logical_rows=logical, packed_rows=packed))
+def _anchor_to_json(anchor: Anchor) -> list[int]:
+    return [anchor.compute_bytes, anchor.packed_rows, anchor.logical_rows, anchor.grad_segments]
 
 
-def signature_to_json(signature: Signature) -> Json:
+def _anchor_of_row(row: tuple[int, ...]) -> Anchor:
+    return Anchor(compute_bytes=row[0], packed_rows=row[1], logical_rows=row[2], grad_segments=row[3])
+
+
+def _band_to_json(band: Band) -> list[int]:
+    """A band as one row of integers: its key, its cover, and its anchor if it has one (6 or 10 of them)."""
+    cover = band.cover
+    row = [band.size, band.sharing]
+    row += [cover.compute_bytes, cover.bytes_per_row, cover.logical_rows, cover.grad_segments]
+    return row if band.anchor is None else row + _anchor_to_json(band.anchor)
+
+
+def _band_from_json(data: object, place: Place) -> Band:
+    row = _row(data, place, (6, 10))
+    return Band(
+        size=row[0],
+        sharing=row[1],
+        cover=Cover(compute_bytes=row[2], bytes_per_row=row[3], logical_rows=row[4], grad_segments=row[5]),
+        anchor=_anchor_of_row(row[6:]) if len(row) == 10 else None,
+    )
+
+
+def _part_from_json(data: object, place: Place) -> SplitPart:
+    packed, logical, segments, output_bytes = _row(data, place, (4,))
+    return packed, logical, segments, output_bytes
+
+
+# --- the format ------------------------------------------------------------------------------------------------------
+
+_Witness = Annotated[
+    Anchor, Leaf(encode=_anchor_to_json, decode=lambda data, place: _anchor_of_row(_row(data, place, (4,))))
+]
+_BandRow = Annotated[Band, Leaf(encode=_band_to_json, decode=_band_from_json)]
+_PartRow = Annotated[SplitPart, Leaf(encode=list, decode=_part_from_json)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frontier:
+    """Frontier evidence. Both sets of bands must be there."""
+
+    peak: tuple[_BandRow, ...]
+    retained: tuple[_BandRow, ...]
+
+
+def _frontier_to_json(evidence: FrontierEvidence) -> object:
+    return encode(_Frontier(peak=evidence.peak, retained=evidence.retained))
+
+
+def _frontier_from_json(data: object, place: Place) -> FrontierEvidence:
+    bands = decode(_Frontier, data, place)
+    return FrontierEvidence(peak=bands.peak, retained=bands.retained)
+
+
+_FrontierBands = Annotated[FrontierEvidence, Leaf(encode=_frontier_to_json, decode=_frontier_from_json)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """What was learned of one quantity."""
+
+    peak_bytes_per_row: Natural
+    largest_packed_rows: Natural
+    sharing: Sharing
+    retained_bytes_per_row: Natural | None = None
+    complete_readings: Natural = 0
+    warm_bytes_per_row: Natural | None = None
+    warm_packed_rows: Natural | None = None
+    warm_sharing: Sharing | None = None
+    frontier: _FrontierBands | None = None
+    witnesses: tuple[_Witness, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Profile(_Evidence):
+    """A profile: evidence of what is allocated, and beside it that of footprints."""
+
+    footprint: _Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecomputeForm:
+    """A recompute mode. Whether it really happens has no default: a price without it means nothing."""
+
+    granularity: str
+    method: str | None = None
+    num_layers: Natural | None = None
+    training: bool
+
+
+def recompute_to_json(mode: RecomputeMode) -> JsonObject:
+    """A recompute mode as JSON values; exact."""
+    form = _RecomputeForm(
+        granularity=mode.granularity, method=mode.method, num_layers=mode.num_layers, training=mode.training
+    )
+    return cast(JsonObject, encode(form))
+
+
+def _recompute_from_json(data: object, place: Place) -> RecomputeMode:
+    form = decode(_RecomputeForm, data, place)
+    return RecomputeMode(
+        granularity=form.granularity, method=form.method, num_layers=form.num_layers, training=form.training
+    )
+
+
+_Recompute = Annotated[RecomputeMode, Leaf(encode=recompute_to_json, decode=_recompute_from_json)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signature:
+    """A memory signature. One of before there were shares has none."""
+
+    topology: str
+    group_count: Natural
+    request_mixes: tuple[str, ...]
+    grad_modes: tuple[bool, ...]
+    adapter_shapes: tuple[str, ...]
+    recompute: _Recompute
+    shares: tuple[Share, ...] | None = None
+
+
+def signature_to_json(signature: Signature) -> JsonObject:
     """A signature as JSON values; exact. One without shares is written as before there were any."""
-    facts: Json = {
-        "topology": signature.topology,
-        "group_count": signature.group_count,
-        "request_mixes": list(signature.request_mixes),
-        "grad_modes": list(signature.grad_modes),
-        "adapter_shapes": list(signature.adapter_shapes),
-        "recompute": recompute_to_json(signature.recompute),
-    }
-    if signature.shares:
-        facts["shares"] = [
-            {"quantity": share.quantity, "kind": share.kind, "size_class": share.size_class}
-            for share in signature.shares
-        ]
-    return facts
+    form = _Signature(
+        topology=signature.topology,
+        group_count=signature.group_count,
+        request_mixes=signature.request_mixes,
+        grad_modes=signature.grad_modes,
+        adapter_shapes=signature.adapter_shapes,
+        recompute=signature.recompute,
+        shares=signature.shares,
+    )
+    written = cast(JsonObject, encode(form))
+    return {name: value for name, value in written.items() if name != "shares" or value}
 
 
-def signature_from_json(fields: Fields) -> Signature:
-    topology, groups = fields.text("topology"), fields.count("group_count")
-    mixes, adapters = fields.texts("request_mixes"), fields.texts("adapter_shapes")
-    modes = fields.flags("grad_modes")
-    recompute = recompute_from_json(fields.member("recompute"))
-    shares = tuple(_share_from_json(entry) for entry in fields.members("shares")) if fields.has("shares") else ()
-    fields.finish()
-    return fields.build(
+def signature_from_json(data: object, place: Place) -> Signature:
+    """The signature that `signature_to_json` wrote. Raises `FileFormatError`."""
+    form = decode(_Signature, data, place)
+    return place.build(
         lambda: Signature(
-            topology=topology,
-            group_count=groups,
-            request_mixes=mixes,
-            grad_modes=modes,
-            adapter_shapes=adapters,
-            recompute=recompute,
-            shares=shares,
+            topology=form.topology,
+            group_count=form.group_count,
+            request_mixes=form.request_mixes,
+            grad_modes=form.grad_modes,
+            adapter_shapes=form.adapter_shapes,
+            recompute=form.recompute,
+            shares=form.shares or (),
         )
     )
 
 
-def _share_from_json(fields: Fields) -> Share:
-    quantity, kind, size_class = fields.text("quantity"), fields.text("kind"), fields.count("size_class")
-    fields.finish()
-    return fields.build(lambda: Share(quantity=quantity, kind=kind, size_class=size_class))
+SignatureField = Annotated[Signature, Leaf(encode=signature_to_json, decode=signature_from_json)]
+ProfileField = Annotated[Profile, Leaf(encode=profile_to_json, decode=profile_from_json)]
 
 
-def recompute_to_json(mode: RecomputeMode) -> Json:
-    return {
-        "granularity": mode.granularity,
-        "method": mode.method,
-        "num_layers": mode.num_layers,
-        "training": mode.training,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A profile and whose it is."""
+
+    signature: SignatureField | None = None
+    profile: ProfileField
 
 
-def recompute_from_json(fields: Fields) -> RecomputeMode:
-    mode = RecomputeMode(
-        granularity=fields.text("granularity"),
-        method=fields.optional_text("method"),
-        num_layers=fields.optional_count("num_layers"),
-        training=fields.flag("training"),
-    )
-    fields.finish()
-    return mode
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """The measured peak of a wave that ran in parts."""
+
+    signature: SignatureField
+    parts: tuple[_PartRow, ...]
+    peak_bytes: Natural
 
 
-def _texts_by_name(fields: Fields) -> dict[str, str]:
-    return {name: fields.text(name) for name in fields.unknown}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """What tells this format, and its version, from others."""
+
+    format: str
+    schema_version: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document(_Head):
+    """A profile file."""
+
+    environment: Mapping[str, str] | None = None
+    profiles: tuple[_Entry, ...]
+    splits: tuple[_Split, ...] | None = None
+    forecasts: tuple[ForecastEntry, ...] | None = None
+    checksum: str | None = None

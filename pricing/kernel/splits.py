@@ -8,8 +8,11 @@ from pricing.kernel.quantities import maximum
 from pricing.kernel.requests import Signature
 from pricing.kernel.wave import Wave
 
-SplitKey = tuple[Signature, tuple[tuple[int, int, int, int], ...]]
-"""The wave's memory signature, and (packed rows, logical rows, segments, output bytes) of each part, sorted.
+SplitPart = tuple[int, int, int, int]
+"""Packed rows, logical rows, segments and output bytes of one part."""
+
+SplitKey = tuple[Signature, tuple[SplitPart, ...]]
+"""The wave's memory signature, and its parts, sorted.
 
 Sorted, because items come in another order the next time and the parts with them. The peak may depend on which part
 runs last; of several measurements the highest is kept, and a price made of it is only ever too high.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pricing.kernel.errors import QuantityError
-from pricing.kernel.forecast import Forecast, forecast_peak_bytes
+from pricing.kernel.forecast import Forecast, ForecastOf, forecast_peak_bytes
 from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.price import Price, price
@@ -31,8 +31,9 @@ class ModelNeeds:
     """One model under one way of training it. All sizes in bytes.
 
     parameters, trainable: how many. gradient_bytes: of all trainable parameters. optimizer_bytes: states of
-    `optimizer`, which it makes at its first step. forecast: of waves that train on single-target log-probabilities,
-    gradients of parameters left out (they are counted here).
+    `optimizer`, which it makes at its first step. optimizer_step_bytes: what each of its steps takes beside for a
+    moment, when no wave runs. forecast: of waves that train on single-target log-probabilities,
+    gradients of parameters left out (they are counted here). forecast_of: what it is of, as a profile file says it.
     """
 
     name: str
@@ -45,6 +46,8 @@ class ModelNeeds:
     recompute: RecomputeMode
     forecast: Forecast
     segment_state_bytes: int = 0
+    optimizer_step_bytes: int = 0
+    forecast_of: ForecastOf = ()
 
     @property
     def fixed_bytes(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pricing.formats.codec import Count, Signed, encode
+from pricing.formats.codec import Count, Signed, Text, encode
 from pricing.kernel.law import BindingTerm
 from pricing.records.record import DecisionRecord, Event
 
@@ -34,12 +34,12 @@ class WaveSummary:
     """
 
     version: Count
-    name: str
+    name: Text
     index: Count
     event: Event
-    law: str
-    verdict: str
-    binding_term: str
+    law: Text
+    verdict: Text
+    binding_term: Text
     packed_priced: bool
     packed_rows: Count
     logical_rows: Count

@@ -17,16 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pricing.formats.codec import (
-    Count,
-    Findings,
-    IncompleteRecordError,
-    Leaf,
-    RecordFieldError,
-    Signed,
-)
+from pricing.formats.codec import Count, Leaf, Signed, Text
+from pricing.formats.place import Place
 from pricing.formats.profile_file import profile_from_json, profile_to_json
-from pricing.formats.strict_json import Fields
+from pricing.kernel.errors import PricingError
 from pricing.kernel.law import Term
 from pricing.kernel.price import Price, Quantity, QuantityPrice
 from pricing.kernel.profile import Profile
@@ -41,6 +35,18 @@ SCHEMA_VERSION: Final = 2
 1 a wave's price was that of what it allocates; since version 2 it is the higher of that and its footprint's."""
 
 PER_MILLION: Final = 1_000_000
+
+
+class RecordError(PricingError):
+    """A record that cannot be read, written or replayed. The message says which part and why."""
+
+
+class IncompleteRecordError(RecordError):
+    """A record without a field that its replay needs. `where` is the path of the missing field."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"incomplete: {where} was not recorded")
+        self.where = where
 
 
 class Event(StrEnum):
@@ -66,8 +72,8 @@ class Event(StrEnum):
 class RecomputeFacts:
     """The recompute mode as read from the live decoder. No part has a default: a price without it means nothing."""
 
-    granularity: str
-    method: str | None
+    granularity: Text
+    method: Text | None
     num_layers: Count | None
     training: bool
 
@@ -86,23 +92,19 @@ class RecomputeFacts:
 class IdentityFacts:
     """What a memory signature holds beyond the regime's own facts. `shares`: in words, for people; none before 0.2."""
 
-    topology: str
+    topology: Text
     group_count: Count
-    adapter_shapes: tuple[str, ...]
-    shares: tuple[str, ...] = ()
+    adapter_shapes: tuple[Text, ...]
+    shares: tuple[Text, ...] = ()
 
 
-def _decode_profile(data: object, findings: Findings, where: str) -> Profile:
-    """A profile, read by the profile file's own reader, which here passes over what it does not know."""
-    if not isinstance(data, dict):
-        raise RecordFieldError(where, "must be an object")
-    for name in _PROFILE_FIELDS_NEEDED:
-        if name not in data:
-            raise IncompleteRecordError(f"{where}.{name}")
-    if not any(name.startswith("warm_") for name in data):
-        findings.remarks.append(f"{where} has no warm fields: priced as before there were any")
+def _decode_profile(data: object, place: Place) -> Profile:
+    """A profile, read by the profile file's own reader. One from before there were warm fields is priced as then."""
+    if isinstance(data, dict) and not any(name.startswith("warm_") for name in data):
+        if place.findings is not None:
+            place.findings.remarks.append(f"{place.path} has no warm fields: priced as before there were any")
         data = {name: value for name, value in data.items() if name != "frontier"}  # which came after them
-    return profile_from_json(Fields(data, "record", prefix=f"{where}.", pass_over=findings.add_unknown))
+    return profile_from_json(data, place)
 
 
 _PROFILE_FIELDS_NEEDED: Final = ("peak_bytes_per_row", "largest_packed_rows", "sharing")
@@ -117,7 +119,7 @@ _PROFILE_SCHEMA: Final = {
 class ProfileFacts:
     """A profile by content, and the digest that names it elsewhere."""
 
-    digest: str
+    digest: Text
     content: Annotated[Profile, Leaf(encode=profile_to_json, decode=_decode_profile, schema=_PROFILE_SCHEMA)]
 
 
@@ -129,12 +131,12 @@ class RegimeFacts:
     caller priced without one.
     """
 
-    request_mixes: tuple[str, ...]
+    request_mixes: tuple[Text, ...]
     grad_modes: tuple[bool, ...]
     recompute: RecomputeFacts
     profile: Count
     identity: IdentityFacts | None = None
-    signature: str | None = None
+    signature: Text | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ class WaveFacts:
 class TermFacts:
     """One candidate for the model memory."""
 
-    binding: str
+    binding: Text
     rows: Count
     bytes_per_row: Count
     model_bytes: Count
@@ -175,7 +177,7 @@ class QuantityFacts:
     terms: tuple[TermFacts, ...]
     logical_charge_bytes: Count
     segment_charge_bytes: Count
-    binding_term: str
+    binding_term: Text
 
     @classmethod
     def of(cls, price: QuantityPrice) -> Self:
@@ -207,8 +209,8 @@ class PriceFacts:
     terms: tuple[TermFacts, ...]
     logical_charge_bytes: Count
     segment_charge_bytes: Count
-    binding_term: str
-    ineligible: tuple[str, ...]
+    binding_term: Text
+    ineligible: tuple[Text, ...]
     quantity: Quantity = Quantity.ALLOCATED
     learned: bool = True
     other: QuantityFacts | None = None
@@ -297,7 +299,7 @@ class HandoffFacts:
     required_bytes: Count
     budget: BudgetFacts
     cache_serves: bool
-    verdict: str
+    verdict: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,7 +357,7 @@ class RefusalFacts:
 
     shortfall_bytes: Count
     rows_that_fit: Count
-    text: str
+    text: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,7 +438,7 @@ class ObservedFacts:
 class FailureFacts:
     """What went wrong after admission. The figures of the failed state stand here and never replace the admission's."""
 
-    cause: str
+    cause: Text
     requested_bytes: Count | None = None
     budget_after: BudgetFacts | None = None
 
@@ -456,11 +458,11 @@ class DecisionRecord:
 
     schema_version: Count
     event: Event
-    name: str
+    name: Text
     index: Count
-    law: str
+    law: Text
     safety: Safety
-    verdict: str
+    verdict: Text
     wave: WaveFacts
     price: PriceFacts
     required_bytes: Count
@@ -481,16 +483,16 @@ class DecisionRecord:
     structure: StructureFacts | None = None
     observed: ObservedFacts | None = None
     failure: FailureFacts | None = None
-    note: str = ""
-    omitted: tuple[str, ...] = ()
+    note: Text = ""
+    omitted: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
         for regime in self.regimes:
             if regime.profile >= len(self.profiles):
-                raise RecordFieldError("profiles", f"a regime names number {regime.profile} of {len(self.profiles)}")
+                raise RecordError(f"profiles: a regime names number {regime.profile} of {len(self.profiles)}")
         for wave in self.waves:
             if wave.regime >= len(self.regimes):
-                raise RecordFieldError("regimes", f"a wave names number {wave.regime} of {len(self.regimes)}")
+                raise RecordError(f"regimes: a wave names number {wave.regime} of {len(self.regimes)}")
 
     @property
     def waves(self) -> Iterator[WaveFacts]:

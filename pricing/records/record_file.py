@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pricing.formats.codec import Findings, RecordError, RecordFieldError, decode, encode, json_schema
+from pricing.formats.codec import decode, encode, json_schema
 from pricing.formats.files import open_regular
-from pricing.formats.strict_json import canonical_json, parse_json
-from pricing.records.record import SCHEMA_VERSION, DecisionRecord
+from pricing.formats.place import Findings, MissingFieldError, Place
+from pricing.formats.strict_json import JsonObject, canonical_json, parse_object
+from pricing.records.record import SCHEMA_VERSION, DecisionRecord, IncompleteRecordError, RecordError
 
 MAX_RECORD_BYTES: Final = 256 << 10
 """Default cap on one record's text. A record of a 40-step search with a GRPO batch's structure is about 30 KiB."""
@@ -100,13 +101,11 @@ def read_record(path: str | os.PathLike[str], *, regular_only: bool = True) -> R
 
 
 def parse_record(text: str | bytes, source: str = "record") -> ReadRecord:
-    """The record in a text. Raises `FileFormatError` for what is not strict JSON, `NewerRecordError`,
-    `IncompleteRecordError` naming the missing field, or `RecordFieldError`; all are `PricingError`."""
+    """The record in a text. Raises `NewerRecordError`, `IncompleteRecordError` naming the missing field, or
+    `FileFormatError` for everything else; all are `PricingError`."""
     if len(text) > MAX_READ_BYTES:
         raise RecordError(f"{source}: longer than {MAX_READ_BYTES} B, so not a record")
-    data = parse_json(text, source)
-    if not isinstance(data, dict):
-        raise RecordFieldError("", "must be one JSON object")
+    data = parse_object(text, source)
     version = data.get("schema_version")
     if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
         raise NewerRecordError(
@@ -114,15 +113,18 @@ def parse_record(text: str | bytes, source: str = "record") -> ReadRecord:
             if version.bit_length() > 63
             else f"{source}: schema_version {version}; this build reads up to {SCHEMA_VERSION}"
         )
-    return record_from_json(data)
+    return _record_from_json(data, Findings(), source)
 
 
-def record_from_json(data: Mapping[str, object]) -> ReadRecord:
-    """The record in parsed JSON."""
-    findings = Findings()
-    record = decode(DecisionRecord, data, findings)
+def _record_from_json(data: JsonObject, findings: Findings, source: str) -> ReadRecord:
+    """A record may have been written by a later build of this version: what is unknown is passed over and listed."""
+    place = Place(source, findings=findings)
+    try:
+        record = decode(DecisionRecord, data, place)
+    except MissingFieldError as error:
+        raise IncompleteRecordError(str(error.field)) from error
     if record.schema_version < 1:
-        raise RecordFieldError("schema_version", f"must be at least 1, got {record.schema_version}")
+        raise place.member("schema_version").error("must be at least 1", record.schema_version)
     return ReadRecord(
         record=record,
         unknown_fields=tuple(findings.unknown),

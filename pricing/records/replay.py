@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from pricing.formats.codec import IncompleteRecordError, encode
+from pricing.formats.codec import encode
 from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
 from pricing.kernel.liveness import witnessed_bytes
@@ -43,6 +43,7 @@ from pricing.records.record import (
     ChildFacts,
     DecisionRecord,
     HandoffFacts,
+    IncompleteRecordError,
     ObservedFacts,
     PriceFacts,
     ProbeFacts,

@@ -33,11 +33,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pricing.formats.codec import RecordError
 from pricing.formats.files import open_regular
 from pricing.formats.strict_json import canonical_json, parse_json
 from pricing.kernel.errors import PricingError
-from pricing.records.record import DecisionRecord, Event
+from pricing.records.record import DecisionRecord, Event, RecordError
 from pricing.records.record_file import LEAST_RECORD_BYTES, MAX_RECORD_BYTES, record_text
 
 DEFAULT_MAX_FILES: Final = 256

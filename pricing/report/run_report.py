@@ -14,8 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from pricing.formats.codec import Findings, decode
+from pricing.formats.codec import decode
 from pricing.formats.files import open_regular
+from pricing.formats.place import Findings, Place
 from pricing.formats.strict_json import parse_json
 from pricing.kernel.errors import FileFormatError, PricingError
 from pricing.kernel.laws import LAWS
@@ -265,7 +266,7 @@ def _read_waves(path: Path, unreadable: list[str]) -> Iterator[WaveSummary]:
 
 
 def _wave_of_line(line: bytes, source: str) -> WaveSummary:
-    wave = decode(WaveSummary, parse_json(line, source), Findings())
+    wave = decode(WaveSummary, parse_json(line, source), Place(source, findings=Findings()))
     if wave.version > SUMMARY_VERSION:
         raise FileFormatError(source, f"wave line of version {wave.version}; this build reads {SUMMARY_VERSION}")
     return wave

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import builtins
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from click.testing import CliRunner, Result
 
 from adapters.forecast import model_needs
 from adapters.forecast.errors import ForecastError
-from adapters.forecast.model_needs import OPTIMIZERS, needs_of
+from adapters.forecast.model_needs import needs_of
 from pricing.cli.app import pricing
 from pricing.kernel.forecast import FORECAST_SAFETY, Forecast, ForecastLine
 from pricing.kernel.quantities import GIB, MIB, with_safety
@@ -107,22 +107,10 @@ def test_adapters_train_little_and_a_folder_will_do(config: Path) -> None:
     assert needs.recompute == NO_RECOMPUTE
 
 
-@pytest.mark.parametrize(
-    ("name", "made"),
-    [
-        ("adamw", lambda values: torch.optim.AdamW(values)),
-        ("momentum", lambda values: torch.optim.SGD(values, lr=0.1, momentum=0.9)),
-        ("sgd", lambda values: torch.optim.SGD(values, lr=0.1)),
-    ],
-)
-def test_optimizer_states_are_those_of_torch(name: str, made: Any) -> None:
-    values = [torch.nn.Parameter(torch.ones(7, 3, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)]
-    for value in values:
-        value.grad = torch.ones_like(value)
-    optimizer = made(values)
-    optimizer.step()
-    states = [held for state in optimizer.state.values() for held in state.values() if isinstance(held, torch.Tensor)]
-    assert sum(held.nbytes for held in states) == sum(OPTIMIZERS[name](value) for value in values)
+@pytest.mark.usefixtures("untraced")
+def test_an_optimizer_that_is_none_is_refused_in_words(config: Path) -> None:
+    with pytest.raises(ForecastError, match=r"one of adamw, .*Adafactor.*, got 'adam8bit'"):
+        needs_of(str(config), optimizer="adam8bit")
 
 
 @pytest.mark.usefixtures("made")
@@ -165,6 +153,15 @@ def test_nothing_fits_is_said_and_exits_with_1() -> None:
     done = run("--model", "x.json", "--gpu", "1MiB")
     assert done.exit_code == 1
     assert "No wave fits" in done.output
+
+
+def test_a_step_that_does_not_fit_is_said_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    step_bytes = available_on(NEEDS, GIB) + 1
+    monkeypatch.setattr(model_needs, "needs_of", lambda model, **_: replace(NEEDS, optimizer_step_bytes=step_bytes))
+    done = run("--model", "x.json", "--gpu", "1GiB")
+    assert done.exit_code == 1 and "The optimizer's step does not fit" in done.output
+    document = json.loads(run("--model", "x.json", "--gpu", "1GiB", "--json").output)
+    assert document["optimizer_step_bytes"] == step_bytes and document["most_rows"] > 0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.rows import PackedRows, tree_rows
 
 pytestmark = pytest.mark.cuda
@@ -52,7 +53,15 @@ def test_long_waves_equal_the_ordinary_forward(name: str, reach: int, device: to
     assert (got - wanted).norm() < 1e-3 * wanted.norm()
 
 
-@pytest.mark.parametrize("name", NAMES)
+REFUSED_IN_BF16 = pytest.mark.xfail(
+    raises=UnsupportedModelError,
+    reason="refused on an H200: log-probabilities differ by 0.173 where rounding explains 0.068",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=REFUSED_IN_BF16 if name == "GptOssForCausalLM" else ()) for name in NAMES]
+)
 def test_they_are_accepted_in_bf16(name: str, device: torch.device) -> None:
     from adapters.trainer_rank.binding import bind_model
     from tests.adapters.trainer_rank.families import FAMILIES

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
-from pricing.formats.strict_json import Fields, read_json_lines
+from pricing.formats.place import Findings, Place
+from pricing.formats.strict_json import JsonObject, read_json_lines
 from pricing.kernel.errors import FileFormatError, PricingError
 from tests.differential.comparison import Comparison
 from tests.differential.kernel_formats import compare_history, compare_request_mix
 from tests.differential.planner_formats import compare_prefix_tree, compare_width_search
 
-Compare = Callable[[Fields, Comparison], None]
+Compare = Callable[[JsonObject, Place, Comparison], None]
 
 SHOWN_DIFFERENCES: Final = 20
 
@@ -37,13 +39,13 @@ def conform(paths: Iterable[str]) -> Comparison:
     comparison = Comparison()
     for path in paths:
         empty = True
-        for case in read_json_lines(path):
+        for line, place in read_json_lines(path, Findings()):
             empty = False
-            comparison.place = f"{path}:{case.line}"
-            marks = [mark for mark in FORMATS if case.has(mark)]
+            comparison.place = f"{path}:{place.line}"
+            marks = [mark for mark in FORMATS if line.get(mark) is not None]
             if len(marks) != 1:
-                raise case.error(None, f"is of no known format: one of {', '.join(FORMATS)} tells which")
-            FORMATS[marks[0]](case, comparison)
+                raise place.error(f"is of no known format: one of {', '.join(FORMATS)} tells which")
+            place.build(partial(FORMATS[marks[0]], line, place, comparison))
         if empty:
             raise FileFormatError(path, "holds no case")
     return comparison

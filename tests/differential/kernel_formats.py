@@ -12,15 +12,18 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from pricing.formats.strict_json import Fields
+from pricing.formats.codec import decode
+from pricing.formats.place import Place
+from pricing.formats.strict_json import JsonObject
 from pricing.kernel.price import price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, TRUST_GROWTH, Sharing
 from pricing.kernel.rate_laws import WARM, sharing_rows
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RequestSpec, Workload, mix_key
-from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes
+from pricing.kernel.wave import Wave
 from tests.differential.comparison import Comparison
+from tests.differential.formats import PACKED_PRICED, History, Observation, PeerProfile, Query, RequestMix
 
 SIGMA: Final = Fraction(DEFAULT_SAFETY.numerator, DEFAULT_SAFETY.denominator)
 BELOW_BYTES: Final = 2
@@ -40,37 +43,37 @@ UNPACKED_WORKLOADS: Final[Mapping[str, Workload]] = {
 """A workload for each reason not to price by packed rows that the recorded queries name."""
 
 
-def compare_history(case: Fields, comparison: Comparison) -> None:
-    """One history: the profile after each reading, then every query. Raises `FileFormatError`."""
-    geometry = _geometry(case.member("geometry"))
-    charge = segment_state_bytes(geometry)
-    theirs = _number(case, "segment_bytes")
+def compare_history(line: JsonObject, place: Place, comparison: Comparison) -> None:
+    """One history: the profile after each reading, then every query. Raises `PricingError`."""
+    case = decode(History, line, place)
+    charge = case.geometry.segment_state_bytes
+    theirs = Fraction(case.segment_bytes)
     comparison.within("segment bytes", charge, theirs, theirs + 1)
-    expected = case.optional_members("profiles") if case.has("profiles") else []
+    expected = case.profiles or ()
     profile = Profile()
-    for at, observation in enumerate(case.members("observations")):
+    for at, observation in enumerate(case.observations):
         profile = _observe(profile, observation)
         if at < len(expected):
             _compare_profile(profile, expected[at], comparison)
-    _compare_profile(profile, case.optional_member("profile"), comparison)
-    for query in case.members("queries"):
+    _compare_profile(profile, case.profile, comparison)
+    for query in case.queries:
         _compare_query(profile, query, charge, comparison)
 
 
-def compare_request_mix(case: Fields, comparison: Comparison) -> None:
-    """One request: mix key, short flag, and eligibility under each recorded setting. Raises `FileFormatError`."""
-    outputs = case.member("outputs")
+def compare_request_mix(line: JsonObject, place: Place, comparison: Comparison) -> None:
+    """One request: mix key, short flag, and eligibility under each recorded setting. Raises `PricingError`."""
+    case = decode(RequestMix, line, place)
     request = RequestSpec(
-        input_shape=case.counts("input_shape"),
-        target_shape=case.counts("target_shape") if case.has("target_shape") else None,
-        top_k=outputs.optional_count("top_k"),
-        logits=outputs.flag("logits", False),
-        hidden_states=outputs.flag("hidden_states", False),
-        routes=outputs.flag("routed", False),
+        input_shape=case.input_shape,
+        target_shape=case.target_shape,
+        top_k=case.outputs.top_k,
+        logits=case.outputs.logits,
+        hidden_states=case.outputs.hidden_states,
+        routes=case.outputs.routed,
     )
-    comparison.equal("mix key", mix_key(request), case.text("key"))
-    comparison.equal("short", request.is_short, case.flag("short"))
-    for name in [name for name in case.unknown if name.startswith("packed_priced:")]:
+    comparison.equal("mix key", mix_key(request), case.key)
+    comparison.equal("short", request.is_short, case.short)
+    for name in [name for name in line if name.startswith(PACKED_PRICED)]:
         _, modes, one_layer = name.split(":")
         workload = Workload(
             grad_modes=tuple(sorted({mode == "True" for mode in modes.split("+") if mode})),
@@ -78,7 +81,7 @@ def compare_request_mix(case: Fields, comparison: Comparison) -> None:
             recompute=ONE_LAYER_FULL if one_layer == "True" else NO_RECOMPUTE,
             shortest_single_target_rows=63 if request.is_short else None,
         )
-        comparison.equal(name, not WARM.ineligibility(_SOMETHING_LEARNED, workload), case.flag(name))
+        comparison.equal(name, not WARM.ineligibility(_SOMETHING_LEARNED, workload), line[name])
 
 
 _SOMETHING_LEARNED: Final = observe(
@@ -86,79 +89,62 @@ _SOMETHING_LEARNED: Final = observe(
 )
 
 
-def _geometry(fields: Fields) -> RecurrentGeometry:
-    counts = {name: fields.count(name) for name in ("value_heads", "key_heads", "key_dim", "value_dim")}
-    return fields.build(
-        lambda: RecurrentGeometry(
-            **counts,
-            conv_kernel=max(1, fields.count("conv_kernel")),
-            tensor_parallel=fields.count("tp"),
-            dtype_bytes=fields.count("dtype_size"),
-        )
-    )
-
-
-def _observe(profile: Profile, fields: Fields) -> Profile:
-    packed_rows = fields.integer("packed")
-    if packed_rows <= 0:
+def _observe(profile: Profile, observation: Observation) -> Profile:
+    if observation.packed <= 0:
         return profile
-    logical_rows = fields.count("logical") if fields.has("logical") else packed_rows
-    output_bytes, peak_delta_bytes = fields.count("output_bytes"), fields.integer("peak_delta")
-    kind = ReadingKind.WHOLE_WAVE if fields.flag("caller_phase") else ReadingKind.FORWARD_ONLY
-    retained_bytes = fields.optional_integer("retained_bytes")
-    reading = fields.build(
-        lambda: Reading(
-            packed_rows=packed_rows,
-            logical_rows=logical_rows,
-            grad_segments=0,
-            output_bytes=output_bytes,
-            peak_delta_bytes=peak_delta_bytes,
-            retained_bytes=retained_bytes,
-            kind=kind,
-        )
+    reading = Reading(
+        packed_rows=observation.packed,
+        logical_rows=observation.packed if observation.logical is None else observation.logical,
+        grad_segments=0,
+        output_bytes=observation.output_bytes,
+        peak_delta_bytes=observation.peak_delta,
+        retained_bytes=observation.retained_bytes,
+        kind=ReadingKind.WHOLE_WAVE if observation.caller_phase else ReadingKind.FORWARD_ONLY,
     )
     return observe(profile, reading)
 
 
-def _compare_profile(profile: Profile, theirs: Fields | None, comparison: Comparison) -> None:
+def _compare_profile(profile: Profile, theirs: PeerProfile | None, comparison: Comparison) -> None:
     comparison.equal("something learned", not profile.is_empty, theirs is not None)
     if theirs is None:
         return
 
     def rate(what: str, ours: int | None) -> None:
-        if ours is None or not theirs.has(what):
-            comparison.equal(what, ours, theirs.raw(what))
+        recorded = getattr(theirs, what)
+        if ours is None or recorded is None:
+            comparison.equal(what, ours, recorded)
             return
-        exact = _number(theirs, what)
+        exact = Fraction(recorded)
         comparison.within(what, ours, exact * (1 - DOUBLE), exact * (1 + DOUBLE) + 1)
 
     def ratio(what: str, ours: Sharing | None) -> None:
-        comparison.equal(what, None if ours is None else ours.logical_rows / ours.packed_rows, theirs.raw(what))
+        exact = None if ours is None else ours.logical_rows / ours.packed_rows
+        comparison.equal(what, exact, getattr(theirs, what))
 
     rate("bytes_per_token", profile.peak_bytes_per_row)
     rate("retained_compute_bytes_per_token", profile.retained_bytes_per_row)
     rate("warm_bytes_per_token", profile.warm_bytes_per_row)
     ratio("logical_per_packed", profile.sharing)
     ratio("warm_logical_per_packed", profile.warm_sharing)
-    comparison.equal("packed_tokens", profile.largest_packed_rows, theirs.raw("packed_tokens"))
-    comparison.equal("warm_packed_tokens", profile.warm_packed_rows, theirs.raw("warm_packed_tokens"))
-    comparison.equal("caller_plans", profile.complete_readings, theirs.raw("caller_plans"))
+    comparison.equal("packed_tokens", profile.largest_packed_rows, theirs.packed_tokens)
+    comparison.equal("warm_packed_tokens", profile.warm_packed_rows, theirs.warm_packed_tokens)
+    comparison.equal("caller_plans", profile.complete_readings, theirs.caller_plans)
 
 
-def _compare_query(profile: Profile, query: Fields, charge: int, comparison: Comparison) -> None:
+def _compare_query(profile: Profile, query: Query, charge: int, comparison: Comparison) -> None:
     wave = _wave(query, charge)
-    aim = query.optional_text("aim") or "query"
+    aim = query.aim or "query"
     priced = price(wave, profile)
-    theirs = query.count("required")
+    theirs = query.required
     least = min(priced.terms, key=lambda term: term.model_bytes, default=None)
     rate, rows = (0, 0) if least is None else (least.bytes_per_row, least.rows)
     comparison.within(
         f"{aim} required", priced.allocated.required_bytes, theirs - BELOW_BYTES, theirs + _above(wave, rate, rows)
     )
-    if query.has("trusted"):
-        _compare_trusted(profile, wave, query.flag("trusted"), comparison, aim)
-    if query.has("retained"):
-        _compare_retained(profile, wave, priced.packed_priced, query.count("retained"), rate, rows, comparison, aim)
+    if query.trusted is not None:
+        _compare_trusted(profile, wave, query.trusted, comparison, aim)
+    if query.retained is not None:
+        _compare_retained(profile, wave, priced.packed_priced, query.retained, rate, rows, comparison, aim)
 
 
 def _compare_trusted(profile: Profile, wave: Wave, theirs: bool, comparison: Comparison, aim: str) -> None:
@@ -203,38 +189,23 @@ def _above(wave: Wave, rate: int, rows: int) -> Fraction:
     return SIGMA * (rate + rows + wave.grad_segments + 4)
 
 
-def _wave(query: Fields, charge: int) -> Wave:
+def _wave(query: Query, charge: int) -> Wave:
     """The query's wave. Without logical rows there is no sharing to extrapolate and nothing to charge: P alone.
 
     Queries of 0 packed rows may still carry logical rows there; a wave of ours cannot. Both price the outputs alone.
     """
-    if query.flag("packed_priced") and query.has("logical"):
+    if query.packed_priced and query.logical is not None:
         workload = PACKED_WORKLOAD
     else:
-        workload = UNPACKED_WORKLOADS.get(query.optional_text("why") or "", UNPACKED_WORKLOADS["recompute"])
-    packed_rows = max(0, query.integer("packed"))
-    logical_rows, grad_segments = query.optional_count("logical") or 0, query.count("segments")
-    if packed_rows == 0:
-        logical_rows = grad_segments = 0
-    output_bytes, floor_bytes = query.count("output_bytes"), query.count("static_bytes", 0)
-    checkpoint_retained_bytes = query.count("checkpoint_retained", 0)
-    return query.build(
-        lambda: Wave(
-            packed_rows=packed_rows,
-            logical_rows=logical_rows,
-            grad_segments=grad_segments,
-            output_bytes=output_bytes,
-            floor_bytes=floor_bytes,
-            checkpoint_retained_bytes=checkpoint_retained_bytes,
-            segment_state_bytes=charge,
-            workload=workload,
-        )
+        workload = UNPACKED_WORKLOADS.get(query.why or "", UNPACKED_WORKLOADS["recompute"])
+    packed_rows = max(0, query.packed)
+    return Wave(
+        packed_rows=packed_rows,
+        logical_rows=(query.logical or 0) if packed_rows else 0,
+        grad_segments=query.segments if packed_rows else 0,
+        output_bytes=query.output_bytes,
+        floor_bytes=query.static_bytes,
+        checkpoint_retained_bytes=query.checkpoint_retained,
+        segment_state_bytes=charge,
+        workload=workload,
     )
-
-
-def _number(fields: Fields, field: str) -> Fraction:
-    """A number as recorded, exactly."""
-    value = fields.raw(field)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise fields.error(field, "must be a number", value)
-    return Fraction(value)

@@ -13,12 +13,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from pricing.formats.strict_json import Fields
+from pricing.formats.codec import decode
+from pricing.formats.place import Place
+from pricing.formats.strict_json import JsonObject
 from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature
-from pricing.kernel.wave import RecurrentGeometry, Wave, segment_state_bytes
+from pricing.kernel.wave import Wave
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import fits
 from pricing.planner.curve import Curve
@@ -27,6 +29,7 @@ from pricing.planner.prefix_tree import build_tree
 from pricing.planner.setting import Setting
 from pricing.planner.tokens import ArrayTokens, NumpyTokens
 from tests.differential.comparison import Comparison
+from tests.differential.formats import Machine, PeerProfile, PickedWave, RefusedWave, Tree, WidthSearch
 from tests.differential.kernel_formats import BELOW_BYTES, SIGMA
 
 OUTPUT_BYTES_PER_ROW: Final = 4
@@ -41,50 +44,40 @@ _SIGNATURE: Final = Signature(
 )
 
 
-def compare_prefix_tree(case: Fields, comparison: Comparison) -> None:
+def compare_prefix_tree(line: JsonObject, place: Place, comparison: Comparison) -> None:
     """One set of token rows, by both token representations: rows at each depth of sharing, segments, order."""
-    rows = case.items("rows")
-    by_depth = list(case.counts("packed_by_depth"))
-    segments = sorted(_segment(segment) for segment in case.items("segments_full"))
+    case = decode(Tree, line, place)
+    by_depth = list(case.packed_by_depth)
     for tokens in (NumpyTokens(), ArrayTokens()):
-        tree = build_tree(rows, tokens)
-        comparison.equal("packed rows", tree.packed_rows(), case.count("packed_full"))
+        tree = build_tree([list(row) for row in case.rows], tokens)
+        comparison.equal("packed rows", tree.packed_rows(), case.packed_full)
         comparison.equal("rows by depth", [tree.packed_rows(depth) for depth in range(len(by_depth))], by_depth)
-        comparison.equal("segments", sorted(tree.segments()), segments)
-        comparison.equal("segment count", tree.segment_count, case.count("canonical_segments"))
-        comparison.equal("order", tree.depth_first_rows(), list(case.counts("order")))
-    comparison.equal("canonical rows", case.count("canonical_full"), case.count("packed_full"))
+        comparison.equal("segments", sorted(tree.segments()), sorted(case.segments_full))
+        comparison.equal("segment count", tree.segment_count, case.canonical_segments)
+        comparison.equal("order", tree.depth_first_rows(), list(case.order))
+    comparison.equal("canonical rows", case.canonical_full, case.packed_full)
 
 
-def _segment(recorded: object) -> tuple[list[int], int, int]:
-    assert isinstance(recorded, list), f"a segment is [rows, start, end], got {recorded!r}"
-    members, start, end = recorded
-    return sorted(members), start, end
-
-
-def compare_width_search(case: Fields, comparison: Comparison) -> None:
+def compare_width_search(line: JsonObject, place: Place, comparison: Comparison) -> None:
     """One batch on one machine: every wave that planner picked, planned by ours from the same profile."""
+    case = decode(WidthSearch, line, place)
     batch = _batch(case)
-    budget = case.count("budget")
-    setting, cheap = Setting(segment_state_bytes=_segment_bytes(case)), case.flag("cheap_estimates")
+    setting = Setting(segment_state_bytes=case.geometry.segment_state_bytes)
     profile = Profile()
-    for recorded in case.members("waves"):
-        start = recorded.count("start")
-        plan = _plan(batch, start, profile, budget, setting)
-        _compare_wave(batch, plan, recorded, setting, cheap, comparison)
-        profile = _learn(profile, case.member("machine"), recorded)
-        _compare_profile(profile, recorded.member("profile"), comparison)
-    refused = case.optional_member("refused")
-    if refused is not None:
-        plan = _plan(batch, refused.count("start"), profile, budget, setting)
-        _compare_refused(plan, refused, comparison)
+    for recorded in case.waves:
+        plan = _plan(batch, recorded.start, profile, case.budget, setting)
+        _compare_wave(batch, plan, recorded, setting, case.cheap_estimates, comparison)
+        profile = _learn(profile, case.machine, recorded)
+        _compare_profile(profile, recorded.profile, comparison)
+    if case.refused is not None:
+        plan = _plan(batch, case.refused.start, profile, case.budget, setting)
+        _compare_refused(plan, case.refused, comparison)
 
 
-def _batch(case: Fields) -> Batch:
+def _batch(case: WidthSearch) -> Batch:
     """Prompt-major single requests: a prompt's completions share exactly the prompt."""
     items: list[tuple[PlanRequest, ...]] = []
-    for prompt, (rows, completions) in enumerate(zip(case.counts("prompts"), case.items("completions"), strict=True)):
-        assert isinstance(completions, list), f"completions are lists of lengths, got {completions!r}"
+    for prompt, (rows, completions) in enumerate(zip(case.prompts, case.completions, strict=True)):
         for completion in completions:
             tail = len(items)
             length = rows + completion
@@ -97,32 +90,20 @@ def _batch(case: Fields) -> Batch:
     return Batch(items)
 
 
-def _segment_bytes(case: Fields) -> int:
-    fields = case.member("geometry")
-    counts = {name: fields.count(name) for name in ("value_heads", "key_heads", "key_dim", "value_dim")}
-    geometry = RecurrentGeometry(
-        **counts,
-        conv_kernel=max(1, fields.count("conv_kernel")),
-        tensor_parallel=fields.count("tp"),
-        dtype_bytes=fields.count("dtype_size"),
-    )
-    return segment_state_bytes(geometry)
-
-
 def _plan(batch: Batch, start: int, profile: Profile, budget: int, setting: Setting) -> WavePlan:
     return plan_wave(batch, start=start, profiles={_SIGNATURE: profile}, available_bytes=budget, setting=setting)
 
 
 def _compare_wave(
-    batch: Batch, plan: WavePlan, recorded: Fields, setting: Setting, cheap: bool, comparison: Comparison
+    batch: Batch, plan: WavePlan, recorded: PickedWave, setting: Setting, cheap: bool, comparison: Comparison
 ) -> None:
-    width = recorded.count("width")
+    width = recorded.width
     comparison.holds("runs", plan.runs, f"ours refuses what theirs runs as {width} items")
     comparison.equal("signature", plan.signature, _SIGNATURE)
-    if recorded.count("subforwards") > 1:
+    if recorded.subforwards > 1:
         return
     comparison.holds("width", plan.width >= width, f"ours {plan.width}, theirs {width}")
-    comparison.equal("cold start", plan.verdict is Verdict.COLD_START, recorded.flag("cold_start"))
+    comparison.equal("cold start", plan.verdict is Verdict.COLD_START, recorded.cold_start)
     comparison.holds(
         "budget",
         plan.verdict is Verdict.PROBE or fits(plan.required_bytes, plan.available_bytes),
@@ -131,10 +112,10 @@ def _compare_wave(
     curve = Curve(batch, plan.start)
     shape = curve.shape(width)
     for name, ours in (("packed", shape.packed_rows), ("logical", shape.logical_rows), ("segments", shape.segments)):
-        comparison.equal(name, ours, recorded.count(name))
+        comparison.equal(name, ours, getattr(recorded, name))
     workload = curve.workload(width, ONE_LAYER_FULL)
     wave = setting.wave(shape, batch.item_requests(plan.start, width), workload, cold=plan.profile.is_empty)
-    theirs = recorded.count("required")
+    theirs = recorded.required
     if cheap and theirs > price(wave, plan.profile).allocated.required_bytes + _above(price(wave, plan.profile), wave):
         wave = replace(wave, packed_rows=shape.unshared_rows, grad_segments=2 * width)
     _compare_required(price(wave, plan.profile), wave, theirs, comparison)
@@ -150,38 +131,36 @@ def _above(priced: Price, wave: Wave) -> Fraction:
     return SIGMA * (rate + rows + wave.grad_segments + 4)
 
 
-def _compare_refused(plan: WavePlan, refused: Fields, comparison: Comparison) -> None:
+def _compare_refused(plan: WavePlan, refused: RefusedWave, comparison: Comparison) -> None:
     """Theirs refuses the narrowest wave. Ours prices it alike and does not run it as it is; where only a first wave was
     learned from, its verdict is a probe."""
     allowed = {Verdict.REFUSE} if plan.profile.complete_readings > 1 else {Verdict.REFUSE, Verdict.PROBE}
     comparison.holds("verdict", plan.verdict in allowed, f"ours {plan.verdict}")
     comparison.equal("width", plan.width, 1)
-    _compare_required(plan.price, plan.wave, refused.count("required"), comparison)
+    _compare_required(plan.price, plan.wave, refused.required, comparison)
 
 
-def _learn(profile: Profile, machine: Fields, recorded: Fields) -> Profile:
+def _learn(profile: Profile, machine: Machine, recorded: PickedWave) -> Profile:
     """Both readings of a wave on the made-up machine: the forward's, then the whole wave's."""
-    packed, logical = recorded.count("packed"), recorded.count("logical")
+    packed, logical = recorded.packed, recorded.logical
     forward = (
-        machine.count("row_bytes") * packed
-        + machine.count("logical_row_bytes") * logical
-        + machine.count("fixed_bytes")
+        machine.row_bytes * packed
+        + machine.logical_row_bytes * logical
+        + machine.fixed_bytes
         + OUTPUT_BYTES_PER_ROW * logical
-        + (machine.count("cold_bytes") if profile.is_empty else 0)
+        + (machine.cold_bytes if profile.is_empty else 0)
     )
-    after_forward = _reading(
-        recorded, ReadingKind.FORWARD_ONLY, forward, forward * machine.count("kept_percent") // 100
-    )
-    whole = _reading(recorded, ReadingKind.WHOLE_WAVE, forward * machine.count("caller_percent") // 100, None)
+    after_forward = _reading(recorded, ReadingKind.FORWARD_ONLY, forward, forward * machine.kept_percent // 100)
+    whole = _reading(recorded, ReadingKind.WHOLE_WAVE, forward * machine.caller_percent // 100, None)
     return observe(observe(profile, after_forward), whole)
 
 
-def _reading(recorded: Fields, kind: ReadingKind, peak_bytes: int, retained_bytes: int | None) -> Reading:
+def _reading(recorded: PickedWave, kind: ReadingKind, peak_bytes: int, retained_bytes: int | None) -> Reading:
     return Reading(
-        packed_rows=recorded.count("packed"),
-        logical_rows=recorded.count("logical"),
-        grad_segments=recorded.count("segments"),
-        output_bytes=OUTPUT_BYTES_PER_ROW * recorded.count("logical"),
+        packed_rows=recorded.packed,
+        logical_rows=recorded.logical,
+        grad_segments=recorded.segments,
+        output_bytes=OUTPUT_BYTES_PER_ROW * recorded.logical,
         peak_delta_bytes=peak_bytes,
         footprint_bytes=peak_bytes,  # that planner holds what is allocated against its budget
         retained_bytes=retained_bytes,
@@ -189,7 +168,7 @@ def _reading(recorded: Fields, kind: ReadingKind, peak_bytes: int, retained_byte
     )
 
 
-def _compare_profile(profile: Profile, theirs: Fields, comparison: Comparison) -> None:
-    comparison.equal("largest packed rows", profile.largest_packed_rows, theirs.raw("packed_tokens"))
-    comparison.equal("complete readings", profile.complete_readings, theirs.raw("caller_plans"))
-    comparison.equal("warm packed rows", profile.warm_packed_rows, theirs.raw("warm_packed_tokens"))
+def _compare_profile(profile: Profile, theirs: PeerProfile, comparison: Comparison) -> None:
+    comparison.equal("largest packed rows", profile.largest_packed_rows, theirs.packed_tokens)
+    comparison.equal("complete readings", profile.complete_readings, theirs.caller_plans)
+    comparison.equal("warm packed rows", profile.warm_packed_rows, theirs.warm_packed_tokens)

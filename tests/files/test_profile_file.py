@@ -22,6 +22,7 @@ from pricing import (
     observe,
     required_bytes,
 )
+from pricing.formats.place import Place
 from pricing.formats.profile_file import (
     ProfileFile,
     load_profile,
@@ -33,7 +34,6 @@ from pricing.formats.profile_file import (
     save_profile,
     save_profiles,
 )
-from pricing.formats.strict_json import Fields
 from pricing.kernel.shares import Share
 from pricing.testing import strategies as pp
 from tests.making import a_reading, a_wave, learned
@@ -62,7 +62,7 @@ PROFILE = learned(
 @given(profile=pp.profiles())
 def test_a_profile_comes_back_exactly(profile: Profile) -> None:
     text = profiles_text(ProfileFile(profiles={None: profile}))
-    read = profiles_from_json(Fields(json.loads(text), "profile.json"))
+    read = profiles_from_json(json.loads(text), Place("profile.json"))
 
     assert read.profiles == {None: profile}
     assert profiles_text(read) == text
@@ -73,7 +73,7 @@ def test_profiles_by_signature_come_back_and_the_text_does_not_depend_on_their_o
     by_signature: dict[Signature | None, Profile] = {signature(name): profile for name, profile in kept.items()}
     forwards = profiles_text(ProfileFile(profiles=by_signature, environment={"torch": "2.13"}))
     backwards = profiles_text(ProfileFile(profiles=dict(reversed(by_signature.items())), environment={"torch": "2.13"}))
-    read = profiles_from_json(Fields(json.loads(forwards), "profile.json"))
+    read = profiles_from_json(json.loads(forwards), Place("profile.json"))
 
     assert forwards == backwards
     assert (dict(read.profiles), dict(read.environment)) == (by_signature, {"torch": "2.13"})
@@ -224,7 +224,7 @@ WARM_FIELDS = ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing", "fronti
 
 def without(profile: Profile, *names: str) -> Profile:
     values = {name: value for name, value in profile_to_json(profile).items() if name not in names}
-    return profile_from_json(Fields(values, "profile.json"))
+    return profile_from_json(values, Place("profile.json"))
 
 
 @pytest.mark.parametrize("law", LAWS)

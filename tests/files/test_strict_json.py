@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pricing.formats.codec import Count, Natural, Text, decode
 from pricing.formats.files import write_text_atomically
+from pricing.formats.place import Findings, MissingFieldError, Place
 from pricing.formats.strict_json import (
     MAX_DIGITS,
-    Fields,
     canonical_json,
     parse_json,
     read_json_file,
     read_json_lines,
 )
 from pricing.kernel.errors import FileFormatError
+from pricing.kernel.quantities import DEFAULT_SAFETY, UNSHARED, Safety, Sharing
+from pricing.kernel.reading import ReadingKind
 
 
 @pytest.mark.parametrize(
@@ -59,60 +63,130 @@ def test_any_bytes_are_json_or_a_typed_error(text: str | bytes) -> None:
         assert error.path == "some.json"
 
 
-def fields(**values: object) -> Fields:
-    return Fields(values, "some.json", 3)
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    rows: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One field of each kind that `decode` reads."""
+
+    rows: Natural = 0
+    segments: int = 0
+    figure: Count = 0
+    on: bool = False
+    name: Text = ""
+    kind: ReadingKind = ReadingKind.WHOLE_WAVE
+    at_most: Natural | None = None
+    outer: tuple[Inner, ...] = ()
+    row: tuple[Natural, ...] = ()
+    by_name: Mapping[str, Natural] = field(default_factory=dict)
+    sharing: Sharing = UNSHARED
+    safety: Safety = DEFAULT_SAFETY
+
+
+def read(**values: object) -> Sample:
+    return decode(Sample, values, Place("some.json", 3))
 
 
 @pytest.mark.parametrize("value", [1.0, 1.5, True, "1", None, [1], {"a": 1}, -1, 1 << 63, 10**3_000])
 def test_a_count_is_an_integer_of_63_bits(value: object) -> None:
     with pytest.raises(FileFormatError, match=r"some\.json:3: rows:") as caught:
-        fields(rows=value).count("rows")
+        read(rows=value)
 
     assert caught.value.field == "rows"
     assert caught.value.value == value
     assert len(str(caught.value)) < 200
+    assert read(rows=(1 << 63) - 1).rows == (1 << 63) - 1
 
 
 def test_an_integer_may_be_negative_and_still_has_63_bits() -> None:
-    assert fields(a=-(1 << 63) + 1).integer("a") == -(1 << 63) + 1
+    assert read(segments=-(1 << 63) + 1).segments == -(1 << 63) + 1
     with pytest.raises(FileFormatError):
-        fields(a=-(1 << 63)).integer("a")
+        read(segments=-(1 << 63))
+
+
+def test_a_figure_computed_here_has_up_to_256_bits() -> None:
+    assert read(figure=(1 << 256) - 1).figure == (1 << 256) - 1
+    with pytest.raises(FileFormatError, match="must lie within"):
+        read(figure=1 << 256)
 
 
 @pytest.mark.parametrize("value", [0, 1, "true", None])
 def test_a_flag_is_true_or_false(value: object) -> None:
     with pytest.raises(FileFormatError, match="true or false"):
-        fields(on=value).flag("on")
+        read(on=value)
 
 
-def test_fields_of_nested_objects_are_named_by_their_path() -> None:
+@pytest.mark.parametrize(
+    ("values", "path", "said"),
+    [
+        ({"outer": [{"rows": 1}, {"rows": 1.5}]}, "outer[1].rows", "must be an integer, got 1.5"),
+        ({"outer": [{}]}, "outer[0].rows", "is missing"),
+        ({"outer": [{"rows": 1, "row": 2}]}, "outer[0].row", "is not a field of this format, got 2"),
+        ({"outer": {}}, "outer", "must be a list"),
+        ({"outer": [3]}, "outer[0]", "must be an object, got 3"),
+        ({"row": [1, -1]}, "row[1]", "must be at least 0, got -1"),
+        ({"by_name": {"a": "b"}}, "by_name.a", "must be an integer, got 'b'"),
+        ({"by_name": []}, "by_name", "must be an object"),
+        ({"name": 3}, "name", "must be text, got 3"),
+        ({"name": "x" * 4_097}, "name", "must have at most 4096 characters, has 4097"),
+        ({"kind": "half_wave"}, "kind", "unknown reading kind 'half_wave'; known: whole_wave, forward_only"),
+        ({"kind": "x" * 121}, "kind", "is none of the names known here: 121 characters"),
+        ({"kind": 3}, "kind", "must be text, got 3"),
+        ({"sharing": {"logical_rows": 1, "packed_rows": 0}}, "sharing", "got"),
+        ({"safety": "1/2"}, "safety", "at least 1"),
+        ({"safety": 2}, "safety", "must be text, got 2"),
+        ({"x" * 500: 1}, "x" * 120 + "...", "is not a field of this format"),
+    ],
+)
+def test_a_value_that_is_not_what_it_should_be_is_named_by_its_path(
+    values: dict[str, object], path: str, said: str
+) -> None:
     with pytest.raises(FileFormatError) as caught:
-        fields(outer=[{"inner": {"rows": 1.5}}]).members("outer")[0].member("inner").count("rows")
+        read(**values)
 
-    assert caught.value.field == "outer[0].inner.rows"
+    assert (caught.value.path, caught.value.line, caught.value.field) == ("some.json", 3, path)
+    assert said in str(caught.value)
 
 
 def test_a_missing_field_a_default_and_null() -> None:
-    assert fields().count("rows", 4) == 4
-    assert fields(rows=None).optional_count("rows") is fields().optional_count("rows") is None
-    with pytest.raises(FileFormatError, match="rows: is missing"):
-        fields().count("rows")
+    assert read() == Sample()
+    assert read(at_most=None).at_most is None
+    with pytest.raises(MissingFieldError, match="rows: is missing"):
+        decode(Inner, {}, Place("some.json"))
 
 
 def test_a_misspelt_field_is_not_silently_a_default() -> None:
-    read = fields(rows=1, segmets=2)
-    read.count("rows")
-    read.count("segments", 0)
-
     with pytest.raises(FileFormatError, match="segmets: is not a field of this format, got 2"):
-        read.finish()
+        read(rows=1, segmets=2)
+
+
+def test_where_others_may_write_too_unknown_fields_are_noted_and_the_known_ones_stay_strict() -> None:
+    findings = Findings()
+    values = {"outer": [{"rows": 1, "extra": 2}], **{f"x{number}": 0 for number in range(30)}}
+
+    assert decode(Sample, values, Place("some.json", findings=findings)).outer == (Inner(rows=1),)
+    assert findings.unknown_count == 31 and len(findings.unknown) == 20 and "x0" in findings.unknown
+    with pytest.raises(FileFormatError, match="rows"):
+        decode(Sample, {"rows": 1.5}, Place("some.json", findings=findings))
+
+
+def test_a_document_full_of_equal_names_is_refused_soon() -> None:
+    names = ", ".join(f'"x{number}": 0' for number in range(100_000))
+    with pytest.raises(FileFormatError, match="x99999: stands there twice"):
+        parse_json(f'{{{names}, "x99999": 1}}', "some.json")
 
 
 def test_lines_are_counted_as_an_editor_does_and_blank_ones_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_bytes(b'{"a": 1}\n\n  \r\n{"a": 2}\r\n{"a": 3}')
 
-    assert [(read.line, read.count("a")) for read in read_json_lines(path)] == [(1, 1), (4, 2), (5, 3)]
+    assert [(place.line, line["a"]) for line, place in read_json_lines(path)] == [(1, 1), (4, 2), (5, 3)]
 
 
 def test_a_file_of_one_object_holds_one_object(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def _trace_text() -> bytes:
 
 
 def _items_text() -> bytes:
-    return b'{"length": 70, "prefix": "a"}\n{"tokens": [1, 2, 3], "target_shape": [3]}\n{"length": 90}\n'
+    shared = b'{"length": 70, "prefix": "a", "prefix_length": 60}\n'
+    return shared + b'{"tokens": [1, 2, 3], "target_shape": [3]}\n{"length": 90}\n'
 
 
 def _wave_lines() -> bytes:

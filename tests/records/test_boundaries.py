@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from pricing import GIB, Profile, RequestSpec
-from pricing.formats.codec import RecordError, RecordFieldError
+from pricing import GIB, FileFormatError, Profile, RequestSpec
 from pricing.formats.strict_json import canonical_json
 from pricing.kernel.laws import DEFAULT_LAW
 from pricing.planner.plan import Batch, PlanRequest, plan_wave
 from pricing.records import record_file, spool
-from pricing.records.record import ChildFacts, DecisionRecord, Event, ObservedFacts, RungFacts, StructureFacts
+from pricing.records.record import (
+    ChildFacts,
+    DecisionRecord,
+    Event,
+    ObservedFacts,
+    RecordError,
+    RungFacts,
+    StructureFacts,
+)
 from pricing.records.record_file import LEAST_RECORD_BYTES, NewerRecordError, parse_record, record_text
 from pricing.records.recorder import Triggers, record_of_plan, record_of_price
 from pricing.records.replay import _Pricer
@@ -95,7 +102,7 @@ def test_true_is_no_version_and_a_later_number_is_a_later_version(record: Decisi
     text = record_text(record)
     version = f'"schema_version":{record.schema_version}'
     assert version in text
-    with pytest.raises(RecordFieldError, match="schema_version"):
+    with pytest.raises(FileFormatError, match="schema_version"):
         parse_record(text.replace(version, '"schema_version":true'))
     with pytest.raises(NewerRecordError):
         parse_record(text.replace(version, f'"schema_version":{record.schema_version + 1}'))

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from pricing import GIB, NO_RECOMPUTE, Profile, RequestSpec, Safety, find_law, observe
-from pricing.formats.codec import IncompleteRecordError
 from pricing.kernel.laws import LAWS
 from pricing.planner.budget import Budget, BudgetVerdict
 from pricing.planner.plan import Batch, PlanRequest, Verdict, WavePlan, plan_wave
-from pricing.records.record import DecisionRecord, Event
+from pricing.records.record import DecisionRecord, Event, IncompleteRecordError
 from pricing.records.record_file import parse_record, read_record, record_text
 from pricing.records.recorder import Handoff, Recorder, record_of_plan, record_of_price
 from pricing.records.replay import replay

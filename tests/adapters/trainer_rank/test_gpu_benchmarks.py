@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.torch_memory import meter_for
-from benchmarks.h200 import controlled_table, high_branch, micro_batches, overhead, record_trace, soak
+from adapters.torch_memory.meter import close_process_meters
+from benchmarks.h200 import binding_check, controlled_table, high_branch, micro_batches, overhead, record_trace, soak
 from benchmarks.h200.waves import controlled, rollouts
 from pricing.evidence.trace import read_trace
 
@@ -19,7 +19,7 @@ from pricing.evidence.trace import read_trace
 def _cpu_given_back() -> Iterator[None]:
     """A benchmark opens the process's meter of the CPU and ends with the process; here the process goes on."""
     yield
-    meter_for("cpu").close()
+    close_process_meters()
 
 
 SMALL = ["--small", "--device", "cpu", "--seconds", "60"]
@@ -48,6 +48,8 @@ def test_the_tables_print_what_they_measured(
     run(controlled_table, monkeypatch, tmp_path / "c.jsonl", "--family", "dense", "--repeats", "1")
     run(high_branch, monkeypatch, tmp_path / "h.jsonl", "--repeats", "1")
     run(overhead, monkeypatch, tmp_path / "o.jsonl", "--pairs", "1", "--warm-up", "1")
+    checks = run(binding_check, monkeypatch, tmp_path / "b.jsonl")
+    assert [line["check"] for line in checks] == ["at-binding", "skip-the-check-at-binding", "at-binding"]
     printed = capsys.readouterr().out
     assert "dense    flat to" in printed
     assert "an extra segment, G" in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -86,3 +87,28 @@ def test_a_module_that_looks_at_all_rows_before_is_refused_at_binding(
 def test_a_module_without_the_methods_is_refused_by_their_names(example: Any) -> None:
     with pytest.raises(UnsupportedModelError, match="packed_hidden_states, head_logits, recompute_mode, model_facts"):
         bind_model(torch.nn.Linear(2, 2))
+
+
+def test_a_check_that_failed_leaves_no_hooks_on(example: Any) -> None:
+    """As with a checkpoint of PyTorch before 2.13: its hooks stay on while a frame of the forward that raised lives."""
+
+    def hooked() -> Iterator[None]:
+        with torch.autograd.graph.saved_tensors_hooks(lambda kept: kept, unpacked):
+            yield
+
+    def unpacked(kept: Tensor) -> Tensor:
+        raise AssertionError("saved by the hooks of a model that was refused")
+
+    def raising(hidden: Tensor) -> Tensor:
+        hooks = hooked()
+        next(hooks)
+        raise RuntimeError("no such kernel")
+
+    model = example.PlainDecoder()
+    model.layers[0].feed_forward.forward = raising
+    with pytest.raises(UnsupportedModelError, match="raised RuntimeError: no such kernel") as refused:
+        bind_model(model)
+    assert refused.value.__cause__ is not None and refused.value.__cause__.__traceback__ is not None, "its frames live"
+    leaf = torch.ones(3, requires_grad=True)
+    leaf.exp().sum().backward()
+    assert leaf.grad is not None

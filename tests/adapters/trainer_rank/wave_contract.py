@@ -19,7 +19,9 @@ MIB = 1 << 20
 
 def run_out_of_memory(meter: PeakMeter) -> None:
     if meter.counter.device.type == "cuda":
-        torch.empty(1 << 50, dtype=torch.uint8, device=meter.counter.device)
+        # As much as the device has: more than is free, and what is learned of it still lets half the wave in.
+        total_bytes = torch.cuda.get_device_properties(meter.counter.device).total_memory
+        torch.empty(total_bytes, dtype=torch.uint8, device=meter.counter.device)
     raise torch.OutOfMemoryError("out of memory, as the allocator says it")
 
 
