@@ -346,7 +346,7 @@ class Measurement:
                 grads=grads,
                 kind=ReadingKind.OUT_OF_MEMORY,
             )
-            if self.gradients is not None and not self.gradients.found_all
+            if grads
             else None,
         )
 

@@ -37,7 +37,7 @@ from adapters.wave_loop.random_state import RandomState
 from adapters.wave_loop.wave import WaveStats, WaveTurn
 from adapters.wave_loop.work import Work
 from pricing import Law, Profile, Safety, Signature, observe, required_bytes
-from pricing.kernel.made_gradients import TOGETHER, apart, is_together, together
+from pricing.kernel.made_gradients import TOGETHER, apart, is_together, may_price_together, together
 from pricing.kernel.profile import needs_footprint
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
@@ -324,7 +324,7 @@ class WaveLoop:
         stats.closing = opened.interval.close(completed=completed)
         self.learn(stats.plan.signature, stats.closing)
         self._note_split(stats)
-        self.recorder.observed(opened.ticket, stats.closing.reading, note=self._note(stats))
+        self.recorder.observed(opened.ticket, stats.reading_of(stats.closing), note=self._note(stats))
         return None
 
     def _note(self, stats: WaveStats) -> str:
@@ -401,20 +401,20 @@ class WaveLoop:
                     gradient_bytes=gradient_bytes,
                 )
             if not admission.runs:
-                most_bytes = admission.held_against_bytes - kept_bytes
+                most_bytes = admission.held_against_bytes
         raise AdmissionError(plan, admission, ADMISSION_TRIES)
 
     def _planned(self, call: Call[Any], budget: Budget) -> tuple[WavePlan, Budget]:
         """The next wave and what it was planned against. One that is refused is planned anew where gradients are part
         of the price instead of held back beside it (`pricing.kernel.made_gradients`); all ranks do so, or none.
 
-        Only where such a wave was read whole here, and only to run as one: it is no ground to try anything on.
+        Only to run as one wave: it is no ground to try anything on.
         """
         plan = self._plan(call.work, call.start, budget, survives=call.survives)
         if plan.runs:
             return plan, budget
         profile = self.profiles.get(together(plan.signature), Profile())
-        counts = plan.refusal is not None and call.work.has_grads and profile.complete_readings > 0
+        counts = plan.refusal is not None and may_price_together(profile, budget.held_back_bytes)
         if self._quorum.max(int(counts)) == 0:
             return plan, budget
         budget_here = replace(budget, held_back_bytes=0) if counts else budget
@@ -460,14 +460,14 @@ class WaveLoop:
             self._began_bytes = self.sampler.sample().in_use_bytes - self.meter.live_output_bytes - gradient_bytes
 
     def _budget(self, work: Work[Any], most_bytes: int | None = None) -> Budget:
-        """A fresh sample, with what the gradients will take kept back; at most `most_bytes` count as available."""
+        """A fresh sample, with what the gradients will take kept back. At most `most_bytes` count as available to the
+        wave and its gradients together."""
         self._note_beginning()
         budget = self.sampler.budget()
-        budget = replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
         if most_bytes is not None and budget.available_bytes > most_bytes:
             beyond_bytes = budget.available_bytes - most_bytes
             budget = replace(budget, reserve_bytes=budget.reserve_bytes + beyond_bytes)
-        return budget
+        return replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
 
     def _unmade_gradient_bytes(self, work: Work[Any]) -> int:
         """Bytes of the parameters' gradients that the next backward has to make and will leave.
@@ -549,7 +549,7 @@ class WaveLoop:
             self._open_waves[wave] = opened
         else:
             self._note_split(stats)
-            self.recorder.observed(opened.ticket, None if stats.forward is None else stats.forward.reading)
+            self.recorder.observed(opened.ticket, None if stats.forward is None else stats.reading_of(stats.forward))
         return wave
 
     def _forward(self, work: Work[Turn], stats: WaveStats, opened: _Open) -> tuple[OutOfMemory | None, Turn | None]:

@@ -7,9 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from adapters.torch_memory import Admission, Observation
+from pricing.kernel.made_gradients import is_together
 
 if TYPE_CHECKING:
     from adapters.wave_loop.random_state import RandomState
+    from pricing import Reading
     from pricing.kernel.price import Price
     from pricing.planner.budget import Budget
     from pricing.planner.plan import WavePlan
@@ -51,14 +53,20 @@ class WaveStats:
     @property
     def observed_bytes(self) -> int | None:
         """Highest peak above the baseline that was seen so far, None where no look may be believed."""
-        seen = [look.peak_delta_bytes for look in (self.forward, self.closing) if look is not None and look.reading]
-        return max(seen, default=None)
+        return max((reading.peak_delta_bytes for reading in self._readings()), default=None)
 
     @property
     def is_complete(self) -> bool:
         """Whether the wave gave complete evidence: only such waves can lower later prices."""
-        looks = [look.reading for look in (self.forward, self.closing) if look is not None]
-        return any(reading is not None and reading.is_complete for reading in looks)
+        return any(reading.is_complete for reading in self._readings())
+
+    def reading_of(self, look: Observation) -> Reading | None:
+        """What a look says of what was priced: the rows, or (`pricing.kernel.made_gradients`) both together."""
+        return look.reading_with_gradients if is_together(self.plan.signature) else look.reading
+
+    def _readings(self) -> list[Reading]:
+        looks = (self.reading_of(look) for look in (self.forward, self.closing) if look is not None)
+        return [reading for reading in looks if reading is not None]
 
     @property
     def over_estimate(self) -> float | None:

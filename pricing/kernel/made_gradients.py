@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from pricing.kernel.profile import Profile
 from pricing.kernel.requests import Signature
 
 TOGETHER: Final = ", with the gradients it makes"
@@ -35,6 +36,15 @@ def together(signature: Signature) -> Signature:
 def apart(signature: Signature) -> Signature:
     """The signature of the same waves, where gradients are held back beside the price."""
     return replace(signature, topology=signature.topology.removesuffix(TOGETHER))
+
+
+def may_price_together(profile: Profile, held_back_bytes: int) -> bool:
+    """Whether a wave that was refused with gradients held back beside its price may be priced together with them.
+
+    profile: what was learned of such waves together. Only where gradients are held back and one such wave was read
+    whole: this way is no ground to try anything on.
+    """
+    return held_back_bytes > 0 and profile.complete_readings > 0
 
 
 def is_together(signature: Signature) -> bool:
