@@ -13,13 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.torch_memory import PeakMeter, StorageCounter
-from adapters.trainer_rank import Request, TrainerRank
+from adapters.torch_memory import BudgetSampler, PeakMeter, StorageCounter
+from adapters.trainer_rank import AdmittedOutOfMemoryError, Request, TrainerRank, WaveRefusedError
 from adapters.wave_loop.wave import WaveStats
+from pricing import required_bytes
+from pricing.kernel.made_gradients import apart, is_together, together
 from pricing.kernel.quantities import GIB
 from pricing.planner.plan import Verdict
+from pricing.records.replay import replay
+from tests.adapters.trainer_rank.test_boundaries import Dips
 from tests.adapters.trainer_rank.test_identity import llama
-from tests.adapters.trainer_rank.waves import loss_of
+from tests.adapters.trainer_rank.waves import given_bytes, loss_of
 
 LENGTHS = (120, 64, 100)
 
@@ -150,3 +154,70 @@ def test_gradients_are_learned_together_with_rows(meter: PeakMeter) -> None:
             assert both.peak_delta_bytes > closing.reading.peak_delta_bytes
         else:
             assert both is None
+
+
+# Both together, at the boundaries ------------------------------------------------------------------------------------
+
+
+def tight(meter: PeakMeter) -> tuple[TrainerRank, list[Request], int]:
+    """A rank that learned both ways, on a device that takes its wave together with the gradients and not with them held
+    back beside it; with the price of both together."""
+    model = decoder(lora=False)
+    rank = TrainerRank(model, meter=meter, memory_bytes=GIB, check="skip-the-check-at-binding", forecast=False)
+    rows = np.random.default_rng(0).integers(0, 97, 64)
+    items = [Request(tokens=rows, targets=np.roll(rows, -1))]
+    for _ in range(3):
+        for wave in rank.forward_micro_batches(items):
+            loss_of(wave.outputs).backward()
+        model.zero_grad()
+    plan = rank.plan(items)
+    profile = rank.profiles[together(plan.signature)]
+    both_bytes = required_bytes(plan.wave, profile, rank.law, rank.safety)
+    assert both_bytes < plan.required_bytes + rank._gradients.held_back_bytes()
+    given_bytes(rank, both_bytes)
+    return rank, items, both_bytes
+
+
+def test_the_record_sets_what_was_seen_against_what_was_priced(meter: PeakMeter) -> None:
+    rank, items, both_bytes = tight(meter)
+    waves = iter(rank.forward_micro_batches(items))
+    wave = next(waves)
+    loss_of(wave.outputs).backward()
+    rank.end_wave(wave, None, completed=True)
+    stats, record = wave.stats, rank.recorder.last_record
+    assert is_together(stats.plan.signature) and stats.predicted_bytes == both_bytes
+    assert stats.closing is not None and record is not None and record.observed is not None
+    seen_bytes = stats.closing.peak_bytes - stats.closing.baseline_bytes
+    assert record.observed.peak_delta_bytes == stats.observed_bytes == seen_bytes
+    assert record.budget is not None and record.budget.held_back_bytes == 0
+    assert replay(record).is_equal
+
+
+def test_what_is_missing_at_admission_is_missing_to_both_together(meter: PeakMeter) -> None:
+    """Planned anew against what the check showed: not admitted by the price of both where it lacks a byte of that."""
+    rank, items, both_bytes = tight(meter)
+    capacity_bytes = rank.sampler.sample().total_bytes
+    room_bytes = rank.sampler.sample().budget.available_bytes - both_bytes
+    rank.sampler = BudgetSampler(Dips(capacity_bytes, meter.counter, fewer_bytes=2 * room_bytes + 64, at=2))
+    with pytest.raises(WaveRefusedError):
+        next(iter(rank.forward_micro_batches(items)))
+
+
+@pytest.mark.parametrize("gradients", ("all there", "none there"))
+def test_a_wave_that_ran_out_of_memory_is_admitted_neither_way_again(meter: PeakMeter, gradients: str) -> None:
+    """Also where it had no gradients to make: what its rows alone did not get is not enough for both."""
+    rank, items, both_bytes = tight(meter)
+    if gradients == "all there":
+        for value in rank._gradients.parameters:
+            value.grad = torch.zeros_like(value)
+        given_bytes(rank, both_bytes)
+    waves = iter(rank.forward_micro_batches(items))
+    wave = next(waves)
+    available_bytes = wave.stats.plan.available_bytes
+    assert is_together(wave.stats.plan.signature) == (gradients == "none there")
+    with pytest.raises(AdmittedOutOfMemoryError):
+        rank.end_wave(wave, torch.OutOfMemoryError("out of memory"), completed=False)
+    for signature in (apart(wave.stats.plan.signature), together(wave.stats.plan.signature)):
+        needed_bytes = required_bytes(wave.stats.plan.wave, rank.profiles[signature], rank.law, rank.safety)
+        held_back_bytes = 0 if is_together(signature) else wave.stats.gradient_bytes
+        assert needed_bytes + held_back_bytes > available_bytes
