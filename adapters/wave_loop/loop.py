@@ -414,7 +414,7 @@ class WaveLoop:
         if plan.runs:
             return plan, budget
         profile = self.profiles.get(together(plan.signature), Profile())
-        counts = plan.refusal is not None and may_price_together(profile, budget.held_back_bytes)
+        counts = plan.refusal is not None and call.work.has_grads and may_price_together(profile)
         if self._quorum.max(int(counts)) == 0:
             return plan, budget
         budget_here = replace(budget, held_back_bytes=0) if counts else budget

@@ -61,8 +61,10 @@ class WaveStats:
         return any(reading.is_complete for reading in self._readings())
 
     def reading_of(self, look: Observation) -> Reading | None:
-        """What a look says of what was priced: the rows, or (`pricing.kernel.made_gradients`) both together."""
-        return look.reading_with_gradients if is_together(self.plan.signature) else look.reading
+        """What a look says of what was priced: the rows, or (`pricing.kernel.made_gradients`) both together, where any
+        gradients were made."""
+        with_gradients = look.reading_with_gradients if is_together(self.plan.signature) else None
+        return look.reading if with_gradients is None else with_gradients
 
     def _readings(self) -> list[Reading]:
         looks = (self.reading_of(look) for look in (self.forward, self.closing) if look is not None)

@@ -38,13 +38,13 @@ def apart(signature: Signature) -> Signature:
     return replace(signature, topology=signature.topology.removesuffix(TOGETHER))
 
 
-def may_price_together(profile: Profile, held_back_bytes: int) -> bool:
-    """Whether a wave that was refused with gradients held back beside its price may be priced together with them.
+def may_price_together(profile: Profile) -> bool:
+    """Whether a wave whose rows alone were refused may be priced together with the gradients that it makes, if any.
 
-    profile: what was learned of such waves together. Only where gradients are held back and one such wave was read
-    whole: this way is no ground to try anything on.
+    profile: what was learned of such waves together. Only where one was read whole: this way is no ground to try
+    anything on. Also where no gradients are to be made: what covers both covers the rows.
     """
-    return held_back_bytes > 0 and profile.complete_readings > 0
+    return profile.complete_readings > 0
 
 
 def is_together(signature: Signature) -> bool:
