@@ -322,7 +322,7 @@ class WaveLoop:
             self._learn_out_of_memory(opened, stats, failure, error)
             return None if caught else failure
         stats.closing = opened.interval.close(completed=completed)
-        self.learn(stats.plan.signature, stats.closing)
+        self.learn(stats.plan.signature, stats.teaching(stats.closing))
         self._note_split(stats)
         self.recorder.observed(opened.ticket, stats.reading_of(stats.closing), note=self._note(stats))
         return None
@@ -543,7 +543,7 @@ class WaveLoop:
             return None
         assert wave is not None
         if stats.forward is not None:
-            self.learn(plan.signature, stats.forward)
+            self.learn(plan.signature, stats.teaching(stats.forward))
         wave.random = opened.random
         if role is Role.WAVE:
             self._open_waves[wave] = opened
@@ -582,7 +582,7 @@ class WaveLoop:
         if opened.interval is None:
             return
         if stats.forward is not None:
-            self.learn(stats.plan.signature, stats.forward)
+            self.learn(stats.plan.signature, stats.teaching(stats.forward))
         if opened.interval.is_open:
             opened.interval.discard()
         self.recorder.abandoned(opened.ticket, note="another rank ran out of memory in its forward")
@@ -611,7 +611,7 @@ class WaveLoop:
         except BaseException:
             ticket = opened.ticket if opened.ticket is not None else self._ticket(None, stats)
             if opened.interval is not None and opened.interval.is_open:
-                self.learn(stats.plan.signature, opened.interval.close(completed=False))
+                self.learn(stats.plan.signature, stats.teaching(opened.interval.close(completed=False)))
             self.recorder.abandoned(ticket)
             raise
 
@@ -656,7 +656,7 @@ class WaveLoop:
                 available_bytes=max(0, together_bytes - stats.gradient_bytes),
                 together_bytes=max(0, together_bytes),
             )
-            self.learn(stats.plan.signature, look)
+            self.learn(stats.plan.signature, stats.teaching(look))
         if not is_sealed:
             self._probed.add(stats.plan.signature)
             self._lost_probes.add(stats.plan.signature)

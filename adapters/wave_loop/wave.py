@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from adapters.torch_memory import Admission, Observation
+from pricing import ReadingKind
 from pricing.kernel.made_gradients import is_together
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class WaveStats:
     reserve includes the parameters' gradients where backward has yet to make them.
     admission: the check right before execution, with the sample it was made from. after_out_of_memory: how many waves
     in a row had run out of memory before it; 0 for a first try. gradient_bytes: what of gradients it was to make; held
-    back in the budget, or part of the price (`pricing.kernel.made_gradients`).
+    back in the budget, or part of the price (`pricing.kernel.made_gradients`). beyond_bytes: what the wave lacked of
+    the dearest wave of its signature and rows, as far as the work knows: it teaches as much more (`teaching`).
     """
 
     plan: WavePlan
@@ -36,6 +38,27 @@ class WaveStats:
     children: list[Observation] = field(default_factory=list)
     after_out_of_memory: int = 0
     gradient_bytes: int = 0
+    beyond_bytes: int = 0
+
+    def teaching(self, look: Observation) -> Observation:
+        """What one look at the wave teaches. One at a wave that ran out of memory teaches itself."""
+        reading = look.reading
+        if reading is None or not self.beyond_bytes or reading.kind is ReadingKind.OUT_OF_MEMORY:
+            return look
+        with_gradients = look.reading_with_gradients
+        return replace(
+            look,
+            reading=self._raised(reading),
+            reading_with_gradients=None if with_gradients is None else self._raised(with_gradients),
+        )
+
+    def _raised(self, reading: Reading) -> Reading:
+        footprint_bytes = reading.footprint_bytes
+        return replace(
+            reading,
+            peak_delta_bytes=reading.peak_delta_bytes + self.beyond_bytes,
+            footprint_bytes=None if footprint_bytes is None else footprint_bytes + self.beyond_bytes,
+        )
 
     @property
     def price(self) -> Price:
