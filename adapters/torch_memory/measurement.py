@@ -32,6 +32,10 @@ class Observation:
     backward) that the interval made and left behind: they are held back once, and no cost of its rows, so the
     reading is without. `reading_with_gradients`: the same with them, of a wave that had gradients to make; complete
     only where it found none of them and made and left every one (`pricing.kernel.made_gradients`).
+
+    bare_bytes: the highest that was seen less the outputs that may have been there by then, where somebody said when
+    outputs were made (0 elsewhere): so much its rows took for certain. bare_footprint_bytes: the same of what was
+    reserved, None without a footprint.
     """
 
     reading: Reading | None
@@ -42,6 +46,8 @@ class Observation:
     retained_bytes: int | None
     freed_bytes: int = 0
     left_bytes: int = 0
+    bare_bytes: int = 0
+    bare_footprint_bytes: int | None = None
     reading_with_gradients: Reading | None = None
 
     @property
@@ -124,8 +130,9 @@ class Measurement:
     optimizer steps before backward has run. earlier_outputs: what was alive at the baseline of past intervals' outputs
     and of gradients. dropped_bytes: how far live bytes lay under the baseline at the end. left_over_bytes: of a wave
     whose forward the caller runs (is_the_callers), what the caller may still have held of the one before when this one
-    began. flaws: a set that keeps its order. sealed: the closing observation, where an optimizer step took it before
-    the close.
+    began. bare_bytes, bare_reserved_bytes: the peaks less the outputs made before them; outputs_bytes: of outputs that
+    were announced. flaws: a set that keeps its order. sealed: the closing observation, where an optimizer step took it
+    before the close.
     """
 
     thread: int
@@ -144,6 +151,9 @@ class Measurement:
     dropped_bytes: int = 0
     is_the_callers: bool = False
     left_over_bytes: int = 0
+    outputs_bytes: int = 0
+    bare_bytes: int = 0
+    bare_reserved_bytes: int = 0
     flaws: dict[Flaw, None] = field(default_factory=dict)
     refusal: Unlearnable | None = None
     watch: BackwardWatch | AccumulationWatch | None = None
@@ -170,6 +180,18 @@ class Measurement:
     def bank_reserved(self, peak_bytes: int) -> None:
         """Keep a reserved peak that was seen."""
         self.reserved.bank(peak_bytes - self.baseline_bytes, len(self.made))
+
+    def outputs_follow(self, size_bytes: int, copied_bytes: int) -> None:
+        """Note, after a look, that outputs of `size_bytes` are made next, of which `copied_bytes` are there in another
+        form.
+
+        Let a(t) be allocated bytes and o(t) what of it is outputs. The rows' cost is the highest a(t) - o(t). Up to now
+        o was at most what was announced before, so the peak less that is no more than it.
+        """
+        there_bytes = self.outputs_bytes + min(copied_bytes, size_bytes)
+        self.bare_bytes = max(self.bare_bytes, (self.allocated.peak_bytes or 0) - there_bytes)
+        self.bare_reserved_bytes = max(self.bare_reserved_bytes, (self.reserved.peak_bytes or 0) - there_bytes)
+        self.outputs_bytes += size_bytes
 
     def backward_ended(self, live_bytes: int) -> None:
         """Keep the peaks as they stand when backward has run."""
@@ -278,6 +300,12 @@ class Measurement:
             reading_with_gradients=None
             if reading is None or not self.had_gradients_to_make
             else self._reading_with_gradients(wave, kind, retained_bytes),
+            bare_bytes=self.bare_bytes + freed_bytes,
+            bare_footprint_bytes=(
+                None
+                if reading is None or reading.footprint_bytes is None
+                else max(self.bare_bytes, self.bare_reserved_bytes) + freed_bytes
+            ),
         )
 
     def _reading_with_gradients(self, wave: Wave, kind: ReadingKind, retained_bytes: int | None) -> Reading:

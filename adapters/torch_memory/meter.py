@@ -198,6 +198,21 @@ class PeakMeter:
             self._intervals.append(interval)
         return interval
 
+    def before_outputs(self, size_bytes: int, *, copied_bytes: int = 0) -> None:
+        """Say inside a forward that outputs of `size_bytes` are made next: what came before is without them.
+
+        copied_bytes: what is there by now only to become these outputs (the logits of distinct rows, before requests
+        that share rows get their own): no wave has more of it than of outputs. A look of the host, without a wait.
+        """
+        with self._lock:
+            inside = [interval._measured for interval in self._intervals if interval.is_in_forward]
+            if not inside or self.counter.refusal() is not None:
+                return
+            self._look_at_all()
+            for measured in inside:
+                if measured.refusal is None:
+                    measured.outputs_follow(size_bytes, copied_bytes)
+
     @property
     def live_output_bytes(self) -> int:
         """What outputs that intervals reported still hold, each storage once."""

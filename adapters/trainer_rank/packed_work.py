@@ -196,7 +196,9 @@ class PackedWork:
             requests = [self.requests[request] for request in group.requests]
             lacking = unprojected_bytes(requests, group.rows.request_positions, facts, tempered=self.is_tempered)
             stats.beyond_bytes = max(stats.beyond_bytes, lacking)
-            results = packed_forward(self._model, group.rows, requests, grads=group.grads)
+            results = packed_forward(
+                self._model, group.rows, requests, grads=group.grads, before_outputs=self._meter.before_outputs
+            )
             outputs.update(zip(group.requests, results, strict=True))
         return outputs
 

@@ -41,24 +41,30 @@ class WaveStats:
     beyond_bytes: int = 0
 
     def teaching(self, look: Observation) -> Observation:
-        """What one look at the wave teaches. One at a wave that ran out of memory teaches itself."""
+        """What one look at the wave teaches. One at a wave that ran out of memory teaches itself.
+
+        A law takes the outputs off what it reads (laws, section 2). Where the peak was before they were made that would
+        take off what was not in it, so the outputs are added to what the rows took without them.
+        """
         reading = look.reading
-        if reading is None or not self.beyond_bytes or reading.kind is ReadingKind.OUT_OF_MEMORY:
+        if reading is None or reading.kind is ReadingKind.OUT_OF_MEMORY:
             return look
         with_gradients = look.reading_with_gradients
         return replace(
             look,
-            reading=self._raised(reading),
-            reading_with_gradients=None if with_gradients is None else self._raised(with_gradients),
+            reading=self._raised(look, reading),
+            reading_with_gradients=None if with_gradients is None else self._raised(look, with_gradients),
         )
 
-    def _raised(self, reading: Reading) -> Reading:
-        footprint_bytes = reading.footprint_bytes
-        return replace(
-            reading,
-            peak_delta_bytes=reading.peak_delta_bytes + self.beyond_bytes,
-            footprint_bytes=None if footprint_bytes is None else footprint_bytes + self.beyond_bytes,
-        )
+    def _raised(self, look: Observation, reading: Reading) -> Reading:
+        peak_bytes, footprint_bytes = reading.peak_delta_bytes, reading.footprint_bytes
+        if look.bare_bytes > 0:
+            peak_bytes = max(peak_bytes, look.bare_bytes + reading.output_bytes)
+        if footprint_bytes is not None and look.bare_footprint_bytes:
+            footprint_bytes = max(footprint_bytes, look.bare_footprint_bytes + reading.output_bytes)
+        peak_bytes += self.beyond_bytes
+        footprint_bytes = None if footprint_bytes is None else footprint_bytes + self.beyond_bytes
+        return replace(reading, peak_delta_bytes=peak_bytes, footprint_bytes=footprint_bytes)
 
     @property
     def price(self) -> Price:

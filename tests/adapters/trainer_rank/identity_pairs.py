@@ -13,9 +13,10 @@ import argparse
 import gc
 import itertools
 import json
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,13 @@ class Specs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """A wave's plan, its own reading, and what it teaches."""
+    """A wave's plan, its own reading, what it teaches, and what it would teach were all its outputs taken to be alive
+    at its peak."""
 
     plan: WavePlan
     reading: Reading
     teaches: Reading
+    assumes: Reading
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -260,9 +263,11 @@ def take(model: nn.Module, meter: PeakMeter, wave: WaveSpec, vocabulary: int) ->
         forecast=False,
     )
     (stats,) = [turn.stats for turn in _turns(rank, requests_of(wave, vocabulary))]
-    teaches = stats.teaching(stats.closing).reading
-    assert teaches is not None and teaches.is_complete
-    return Took(plan=stats.plan, reading=stats.closing.reading, teaches=teaches)
+    look = stats.closing
+    teaches = stats.teaching(look).reading
+    assumes = stats.teaching(replace(look, bare_bytes=0, bare_footprint_bytes=None)).reading
+    assert teaches is not None and assumes is not None and teaches.is_complete
+    return Took(plan=stats.plan, reading=look.reading, teaches=teaches, assumes=assumes)
 
 
 def _turns(rank: TrainerRank, requests: list[Request]) -> Iterator[Any]:
@@ -290,6 +295,7 @@ class Answer:
 
     law: str
     price_bytes: int
+    assumed_price_bytes: int
     peak_bytes: int
     learned: WaveSpec
     priced: WaveSpec
@@ -300,14 +306,14 @@ class Answer:
         return self.peak_bytes / self.price_bytes
 
 
-def priced(learned: Took, other: Took, law: Law) -> int | None:
+def priced(learned: Took, other: Took, law: Law, *, assumed: bool = False) -> int | None:
     """The price of `other` once `learned` was read (as seed and as what follows it); None where nothing is promised:
-    under a rate through the origin of waves smaller than the evidence."""
+    under a rate through the origin of waves smaller than the evidence. assumed: as assumption OUTPUTS would have it."""
     if law.name != "frontier" and other.plan.wave.packed_rows < learned.reading.packed_rows:
         return None
     profile = Profile()
     for _ in range(3):
-        profile = observe(profile, learned.teaches)
+        profile = observe(profile, learned.assumes if assumed else learned.teaches)
     return required_bytes(other.plan.wave, profile, law, ONE)
 
 
@@ -332,12 +338,13 @@ def compare(drawn: Specs, meter: PeakMeter, figures: Figures) -> list[Answer]:
         figures.equal_signatures += 1
         for law in LAWS.values():
             for told, learned, asked, wanted in ((one, first, other, second), (other, second, one, first)):
-                price = priced(learned, wanted, law)
-                if price is not None:
+                price, assumed = priced(learned, wanted, law), priced(learned, wanted, law, assumed=True)
+                if price is not None and assumed is not None:
                     answers.append(
                         Answer(
                             law=law.name,
                             price_bytes=price,
+                            assumed_price_bytes=assumed,
                             peak_bytes=wanted.reading.peak_delta_bytes,
                             learned=told,
                             priced=asked,
@@ -386,6 +393,19 @@ def summary(figures: Figures, models: int, number: int) -> dict[str, Any]:
         "answers": len(figures.answers),
         "under_the_price_at_11_10": sum(answer.ratio > 1.1 for answer in worst),
         "under_the_price_at_1": sum(answer.ratio > 1 for answer in worst),
+        "were_outputs_taken_off_whole": {
+            "under_the_price_at_11_10": sum(answer.peak_bytes > 1.1 * answer.assumed_price_bytes for answer in worst),
+            "worst_miss_at_1_percent": percent_above(
+                max(answer.peak_bytes / answer.assumed_price_bytes for answer in worst)
+            ),
+        },
+        "price_at_1_over_peak_percent": {
+            law: {
+                "median": median_percent(worst, law, assumed=False),
+                "median_were_outputs_taken_off_whole": median_percent(worst, law, assumed=True),
+            }
+            for law in LAWS
+        },
         "worst_miss_at_1_percent": {
             law: round(100 * (max(answer.ratio for answer in worst if answer.law == law) - 1), 2) for law in LAWS
         },
@@ -407,6 +427,16 @@ def summary(figures: Figures, models: int, number: int) -> dict[str, Any]:
             for answer in worst[:5]
         ],
     }
+
+
+def percent_above(ratio: float) -> float:
+    return round(100 * (ratio - 1), 2)
+
+
+def median_percent(answers: Sequence[Answer], law: str, *, assumed: bool) -> float:
+    """How far prices lie above peaks, in the middle."""
+    prices = [(each.assumed_price_bytes if assumed else each.price_bytes, each) for each in answers if each.law == law]
+    return percent_above(statistics.median(price / each.peak_bytes for price, each in prices))
 
 
 def _routed_alike(answer: Answer) -> bool:
