@@ -46,6 +46,7 @@ FOLDERS: Final = MappingProxyType(
         "any_number": "any number",
         "device": "device",
         "device_frontier": "device",
+        "made_gradients": "device",
         "planner": "planner",
         "twin": "twin",
         "second_opinion": "second opinion",

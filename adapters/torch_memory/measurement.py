@@ -30,7 +30,8 @@ class Observation:
     `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
     nothing about it. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside
     backward) that the interval made and left behind: they are held back once, and no cost of its rows, so the
-    reading is without.
+    reading is without. `reading_with_gradients`: the same with them, of a wave that had gradients to make; complete
+    only where it found none of them and made and left every one (`pricing.kernel.made_gradients`).
 
     bare_bytes: the highest that was seen less the outputs that may have been there by then, where somebody said when
     outputs were made (0 elsewhere): so much its rows took for certain. bare_footprint_bytes: the same of what was
@@ -47,6 +48,7 @@ class Observation:
     left_bytes: int = 0
     bare_bytes: int = 0
     bare_footprint_bytes: int | None = None
+    reading_with_gradients: Reading | None = None
 
     @property
     def footprint_bytes(self) -> int | None:
@@ -233,6 +235,21 @@ class Measurement:
         return max(0, self.reserved.without(stayed), self.allocated.without(stayed)) + self.freed_bytes
 
     @property
+    def footprint_with_gradients_bytes(self) -> int | None:
+        """The same with what was made and left; None without a clean start."""
+        if not self.is_clean or self.reserved.peak_bytes is None:
+            return None
+        return max(0, self.reserved.peak_bytes, self.allocated.peak_bytes or 0) + self.freed_bytes
+
+    @property
+    def had_gradients_to_make(self) -> bool:
+        """Whether a reading with gradients says anything: not where all were there, nor where some that were there died
+        inside, which would count them twice."""
+        return self.gradients is not None and not (
+            self.gradients.found_all or (self.gradients.found_some and self.freed_bytes > 0)
+        )
+
+    @property
     def stayed_bytes(self) -> int:
         """How much of what was made to stay is still there."""
         return sum(made.stayed_bytes for made in self.made)
@@ -280,6 +297,9 @@ class Measurement:
             retained_bytes=retained_bytes,
             freed_bytes=freed_bytes,
             left_bytes=0 if refusal is not None else delta_bytes - max(0, compute_bytes),
+            reading_with_gradients=None
+            if reading is None or not self.had_gradients_to_make
+            else self._reading_with_gradients(wave, kind, retained_bytes),
             bare_bytes=self.bare_bytes + freed_bytes,
             bare_footprint_bytes=(
                 None
@@ -288,13 +308,35 @@ class Measurement:
             ),
         )
 
+    def _reading_with_gradients(self, wave: Wave, kind: ReadingKind, retained_bytes: int | None) -> Reading:
+        """Whole only where every gradient was made and left; any other reading can only raise."""
+        assert self.gradients is not None
+        if kind is ReadingKind.WHOLE_WAVE and not self.gradients.made_all:
+            kind = ReadingKind.INTERRUPTED
+        return Reading.of(
+            wave,
+            peak_delta_bytes=max(0, self.allocated.peak_bytes or 0) + self.freed_bytes,
+            footprint_bytes=self.footprint_with_gradients_bytes,
+            retained_bytes=retained_bytes,
+            grads=True,
+            kind=kind,
+        )
+
     def observe_out_of_memory(
-        self, wave: Wave, *, grads: bool, available_bytes: int, reserved_bytes: int, requested_bytes: int
+        self,
+        wave: Wave,
+        *,
+        grads: bool,
+        available_bytes: int,
+        reserved_bytes: int,
+        requested_bytes: int,
+        together_bytes: int = 0,
     ) -> Observation:
         """The wave ran out of memory: what it at least needed, and its peak as far as it got.
 
         Also where the figures of the counter are refused: that what was available did not do is known without them.
-        available_bytes: what it was admitted against. reserved_bytes: reserved when it failed, above the baseline.
+        available_bytes: what it was admitted against; together_bytes: with what it was to make of gradients.
+        reserved_bytes: reserved when it failed, above the baseline.
         """
         delta_bytes = self.allocated.peak_bytes or 0
         is_believed = self.refusal is None and delta_bytes >= 0
@@ -321,6 +363,19 @@ class Measurement:
             retained_bytes=None,
             freed_bytes=freed_bytes,
             left_bytes=delta_bytes - max(0, compute_bytes) if is_believed else 0,
+            reading_with_gradients=Reading.of(
+                wave,
+                peak_delta_bytes=peak_delta_bytes,
+                footprint_bytes=out_of_memory_footprint_bytes(
+                    available_bytes=together_bytes,
+                    reserved_bytes=max(peak_delta_bytes, reserved_bytes) if is_believed else 0,
+                    requested_bytes=requested_bytes,
+                ),
+                grads=grads,
+                kind=ReadingKind.OUT_OF_MEMORY,
+            )
+            if grads
+            else None,
         )
 
 

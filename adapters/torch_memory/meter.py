@@ -112,13 +112,16 @@ class Interval:
         """
         return self._meter._close(self, completed=completed)
 
-    def out_of_memory(self, error: BaseException | None = None, *, available_bytes: int = 0) -> Observation:
+    def out_of_memory(
+        self, error: BaseException | None = None, *, available_bytes: int = 0, together_bytes: int = 0
+    ) -> Observation:
         """End the interval, in any stage, because the device ran out of memory in it. The reading says what the wave at
         least needed: what the allocator had reserved and then asked for, or 17/16 of `available_bytes`, what it was
-        admitted against. Ask before the cache is released. Where an optimizer step had ended the wave already, what ran
-        out was not the wave: its closing observation comes back.
+        admitted against; `together_bytes`, with what it was to make of gradients. Ask before the cache is released.
+        Where an optimizer step had ended the wave already, what ran out was not the wave: its closing observation comes
+        back.
         """
-        return self._meter._out_of_memory(self, error, available_bytes)
+        return self._meter._out_of_memory(self, error, available_bytes, together_bytes)
 
     def discard(self) -> None:
         """End the interval, in any stage, and learn nothing from it."""
@@ -293,7 +296,9 @@ class PeakMeter:
             finally:
                 self._retire(interval)
 
-    def _out_of_memory(self, interval: Interval, error: BaseException | None, available_bytes: int) -> Observation:
+    def _out_of_memory(
+        self, interval: Interval, error: BaseException | None, available_bytes: int, together_bytes: int
+    ) -> Observation:
         measured = interval._require(Stage.FORWARD, Stage.CALLER)
         with self._lock:
             try:
@@ -309,6 +314,7 @@ class PeakMeter:
                     available_bytes=available_bytes,
                     reserved_bytes=reserved_bytes,
                     requested_bytes=requested_bytes(error) or 0,
+                    together_bytes=together_bytes,
                 )
             finally:
                 self._retire(interval)
