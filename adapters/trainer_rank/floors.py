@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adapters.trainer_rank import head
+import adapters.trainer_rank.head as head
 from adapters.trainer_rank.packed_model import ModelFacts
 from pricing.kernel.quantities import MIB
 from pricing.planner.plan import WaveShape

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from adapters.trainer_rank import head
+import adapters.trainer_rank.head as head
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.packed_model import ModelFacts
 from adapters.trainer_rank.request import Request, target_entries

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
+import adapters.trainer_rank.head as head
 from adapters.torch_memory import BudgetSampler, PeakMeter, Role, meter_for
 from adapters.torch_memory.trust import environment_facts
-from adapters.trainer_rank import head
 from adapters.trainer_rank.arguments import as_law, as_safety
 from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_model
 from adapters.trainer_rank.errors import UnsupportedModelError
