@@ -1,5 +1,5 @@
-"""What a profile's waves have in common: the model, how it runs, and what changes while it runs (E10), and floors that are
-none (E04)."""
+"""What a profile's waves have in common: the model, how it runs, and what changes while it runs (E10), and floors
+that are none (E04)."""
 
 from __future__ import annotations
 
