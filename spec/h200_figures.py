@@ -22,7 +22,7 @@ from spec.tables import table, with_tables
 
 EVIDENCE = Path(__file__).resolve().parent / "evidence"
 DOCUMENT = EVIDENCE / "on-the-h200.md"
-FAMILIES = ("dense", "moe", "gdn", "gdn_moe")
+FAMILIES = ("dense", "moe", "gdn", "gdn_moe", "gdn_fused")
 SHARINGS = ("controlled-1", "controlled-2", "controlled-4", "controlled-8")
 CAP_BYTES = 8 * GIB
 Line = dict[str, Any]
@@ -160,11 +160,11 @@ def _near_a_cap(folder: str) -> str:
         cap_bytes = waves[0]["gib"] * GIB
         reserved = [100 * wave["reserved_peak_bytes"] / cap_bytes for wave in settled]
         allocated = [100 * _allocated_peak_bytes(wave) / cap_bytes for wave in settled]
-        family, _, safety = path.stem.split("-")[:3]
+        family, gib, safety = path.stem.split("-")[:3]
         segments = ", expandable" if waves[0].get("expandable") else ""
         rows.append(
             (
-                f"{family}, {waves[0]['gib']:.0f} GiB, {waves[0]['law']} {safety.replace('_', '/')}{segments}",
+                f"{family}, {waves[0]['gib']:.0f} GiB{' (no cap)' if gib == '0' else ''}, {waves[0]['law']} {safety.replace('_', '/')}{segments}",
                 len(waves),
                 *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
                 f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",
