@@ -35,7 +35,7 @@ from adapters.art.translate import (
 )
 from adapters.torch_memory.out_of_memory import is_out_of_memory, requested_bytes
 from pricing.kernel.law import Law
-from pricing.kernel.laws import find_law
+from pricing.kernel.laws import DEFAULT_LAW, find_law
 from pricing.kernel.price import (
     Price,
     allocated_bytes,
@@ -412,7 +412,7 @@ class Binding:
 
 def bind(
     rank: Any,
-    law: str | Law = "warm",
+    law: str | Law = DEFAULT_LAW,
     safety: str | Safety = DEFAULT_SAFETY,
     records: Records | Recorder | None = None,
     footprints: bool | RankDevice = True,

@@ -20,7 +20,7 @@ from torch import Tensor
 from adapters.torch_memory import meter_for
 from adapters.trainer_rank import MicroBatch, Request, RequestOutputs, TrainerRank
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
-from pricing import LAWS
+from pricing import DEFAULT_LAW, LAWS
 from pricing.kernel.quantities import MIB
 
 ROLLOUTS = 8
@@ -30,7 +30,7 @@ VOCABULARY = 512
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--law", default="warm", choices=[*LAWS])
+    parser.add_argument("--law", default=DEFAULT_LAW.name, choices=[*LAWS])
     parser.add_argument("--prompts", type=int, default=10)
     parser.add_argument("--memory-mib", type=int, default=120, help="size of the device that a CPU stands for")
     parser.add_argument("--profiles", type=Path, help="keep what is learned there (default: gone at the end)")

@@ -35,7 +35,7 @@ from torch import nn
 from adapters.trainer_rank import MicroBatch, Request, TrainerRank, WaveRefusedError
 from benchmarks.h200.families import FAMILIES, Family, build
 from benchmarks.h200.waves import Lines, common_arguments, policy_gradient, prepared
-from pricing import LAWS, Safety
+from pricing import DEFAULT_LAW, LAWS, Safety
 from pricing.kernel.quantities import GIB
 
 HUGGING_FACE = "hf_moe"
@@ -56,7 +56,7 @@ def main() -> None:
     parser = common_arguments(__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=8.0, help="memory cap of this process; 0: none")
     parser.add_argument("--waves", type=int, default=300)
-    parser.add_argument("--law", default="warm", choices=[*LAWS])
+    parser.add_argument("--law", default=DEFAULT_LAW.name, choices=[*LAWS])
     parser.add_argument("--safety", default="11/10")
     parser.add_argument("--family", default="dense", choices=[*FAMILIES, HUGGING_FACE])
     parser.add_argument("--layers", type=int, default=4)

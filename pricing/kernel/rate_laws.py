@@ -148,5 +148,5 @@ PACKED: Final = RateLaw(
     name="packed", summary="prices packed rows by the highest rate of any reading", packs=True, warms=False
 )
 WARM: Final = RateLaw(
-    name="warm", summary="as packed, lowered by what waves after the first taught (default)", packs=True, warms=True
+    name="warm", summary="as packed, lowered by what waves after the first taught", packs=True, warms=True
 )
