@@ -72,7 +72,7 @@ figures: $(ENVIRONMENT)
 	mkdir -p docs out
 	$(BIN)/pricing backtest $(TRACES) $(FOOTPRINT_TRACES) --skip 3 --plot docs/backtest.png
 	$(BIN)/pricing learn spec/evidence/h200/dense-1.jsonl -o out/profile.json
-	$(BIN)/pricing plan examples/rollouts.jsonl --profile out/profile.json --budget 12GiB --law frontier --plot docs/plan.png || [ $$? = 1 ]  # two items are refused
+	$(BIN)/pricing plan examples/rollouts.jsonl --profile out/profile.json --budget 12GiB --plot docs/plan.png || [ $$? = 1 ]  # two items are refused
 
 test-art:
 	ART_PYTHON=$(PYTHON) sh tests/art/run.sh

@@ -13,9 +13,9 @@ from pricing.kernel.rate_laws import LOGICAL, PACKED, WARM
 
 LAWS: Final[Mapping[str, Law]] = MappingProxyType({law.name: law for law in (LOGICAL, PACKED, WARM, FRONTIER)})
 DEFAULT_LAW: Final[Law] = FRONTIER
-"""Source: no wave of 18 runs near a cap of an H200 ran out of memory under it, and it has the least over-estimate of the
-four (`spec/evidence/on-the-h200.md`). A profile from before there was frontier evidence is priced by `warm` until it
-has some."""
+"""Source: near a cap of an H200 no wave ran out of memory under it, and it has the least over-estimate of the four
+(`spec/evidence/on-the-h200.md`). A profile from before there was frontier evidence is priced by `warm` until it has
+some."""
 
 
 def find_law(name: str) -> Law:

@@ -22,6 +22,7 @@ from typing import Final
 
 from pricing.kernel.frontier import anchored_bound, bound_bytes, trusted_rows
 from pricing.kernel.law import Law
+from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.price import cold_footprint_bytes
 from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import (
@@ -33,7 +34,6 @@ from pricing.kernel.quantities import (
     minimum,
     with_safety,
 )
-from pricing.kernel.rate_laws import WARM
 from pricing.kernel.wave import Wave
 
 AGAINST: Final = 2
@@ -63,7 +63,9 @@ def witnessed_evidence_bytes(wave: Wave, evidence: Evidence, law: Law, safety: S
     return with_safety(safety.numerator, safety.denominator, wave.output_bytes + maximum(wave.floor_bytes, compute))
 
 
-def witnessed_bytes(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int | None:
+def witnessed_bytes(
+    wave: Wave, profile: Profile, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY
+) -> int | None:
     """The witnessed price, of a wave of 1 packed row or more; None where no complete reading bounds it.
 
     Never falls as P, L, S, O or F grow. The higher of both quantities'. A footprint is read once a size band, and that

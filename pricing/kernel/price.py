@@ -19,9 +19,9 @@ from typing import Final
 
 from pricing.kernel.forecast import FORECAST_SAFETY, with_forecast
 from pricing.kernel.law import BindingTerm, Breakdown, Ineligible, Law, Term
+from pricing.kernel.laws import DEFAULT_LAW
 from pricing.kernel.profile import Evidence, Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety, maximum, minimum, with_safety
-from pricing.kernel.rate_laws import WARM
 from pricing.kernel.wave import Wave
 
 COLD_FOOTPRINT: Final = Safety(numerator=4, denominator=3)
@@ -43,7 +43,7 @@ class Quantity(StrEnum):
 # --- the hot path ----------------------------------------------------------------------------------------------------
 
 
-def evidence_bytes(wave: Wave, evidence: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
+def evidence_bytes(wave: Wave, evidence: Evidence, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> int:
     """What one body of evidence makes of a wave, in bytes above baseline (laws, section 4).
 
     Never falls as P, L, S, O or F grow (INV-1, INV-2). Without evidence it is the cold price: O and F alone,
@@ -57,12 +57,12 @@ def evidence_bytes(wave: Wave, evidence: Evidence, law: Law = WARM, safety: Safe
     return with_forecast(required, wave.forecast_bytes, evidence.complete_readings)
 
 
-def allocated_bytes(wave: Wave, profile: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
+def allocated_bytes(wave: Wave, profile: Evidence, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> int:
     """The price of the peak that the wave allocates."""
     return evidence_bytes(wave, profile, law, safety)
 
 
-def footprint_price_bytes(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
+def footprint_price_bytes(wave: Wave, profile: Profile, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> int:
     """The price of the wave's footprint: by the footprints seen, or `COLD_FOOTPRINT` times the allocated price."""
     if not profile.footprint.is_empty:
         return evidence_bytes(wave, profile.footprint, law, safety)
@@ -76,7 +76,7 @@ def cold_footprint_bytes(wave: Wave, allocated: int) -> int:
     return with_safety(COLD_FOOTPRINT.numerator, COLD_FOOTPRINT.denominator, allocated)
 
 
-def required_bytes(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
+def required_bytes(wave: Wave, profile: Profile, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> int:
     """Bytes above baseline that the wave is priced at: the higher of its two prices (INV-15)."""
     allocated = evidence_bytes(wave, profile, law, safety)
     if profile.footprint.is_empty:
@@ -91,7 +91,7 @@ def _floored_compute_bytes(wave: Wave, evidence: Evidence, law: Law) -> int:
     return maximum(wave.floor_bytes, law.compute_bytes(wave, evidence, packed_priced))
 
 
-def retained_bytes(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
+def retained_bytes(wave: Wave, profile: Profile, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> int:
     """Bytes above baseline that stay after the wave's forward: never above `required_bytes`, and equal to it where the
     profile cannot say (INV-11). The split ladder prices with it. The higher of both quantities', as `required_bytes`.
     """
@@ -101,7 +101,9 @@ def retained_bytes(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety
     return maximum(allocated, retained_evidence_bytes(wave, profile.footprint, law, safety))
 
 
-def retained_evidence_bytes(wave: Wave, evidence: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> int:
+def retained_evidence_bytes(
+    wave: Wave, evidence: Evidence, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY
+) -> int:
     """What one body of evidence says is retained: at most `evidence_bytes`, and equal to it where it cannot say."""
     return _capped_retained_bytes(wave, evidence, law, safety, evidence_bytes(wave, evidence, law, safety))
 
@@ -196,7 +198,7 @@ class Price:
         return not self.ineligible
 
 
-def price(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> Price:
+def price(wave: Wave, profile: Profile, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> Price:
     """The explained price: `required_bytes` and `retained_bytes` with their parts and what decided."""
     allocated = quantity_price(wave, profile, law, safety, Quantity.ALLOCATED)
     if profile.footprint.is_empty:
@@ -212,7 +214,7 @@ def price(wave: Wave, profile: Profile, law: Law = WARM, safety: Safety = DEFAUL
     return _price_of(wave, profile, law, allocated, footprint)
 
 
-def allocated_price(wave: Wave, profile: Evidence, law: Law = WARM, safety: Safety = DEFAULT_SAFETY) -> Price:
+def allocated_price(wave: Wave, profile: Evidence, law: Law = DEFAULT_LAW, safety: Safety = DEFAULT_SAFETY) -> Price:
     """The explained price of a trainer that knows no footprints and holds `allocated_bytes` against its budget: that
     of a device which reserves no more than it hands out."""
     allocated = quantity_price(wave, profile, law, safety, Quantity.ALLOCATED)
