@@ -14,6 +14,7 @@ from pricing.kernel.laws import LAWS
 from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import SHORT_REQUEST_ROWS, TRUST_GROWTH
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.requests import NO_RECOMPUTE, Signature
 from pricing.kernel.wave import Wave
 from pricing.planner.most_rows import Limit, most_rows, workload_for
@@ -64,8 +65,8 @@ def test_they_are_those_of_a_count(
 
 @given(profile=profiles, available=st.integers(0, 4_000_000), sharing=sharings)
 def test_more_sharing_never_fits_more_rows(profile: Profile, available: int, sharing: Fraction) -> None:
-    apart = most_rows(profile, available_bytes=available)
-    shared = most_rows(profile, available_bytes=available, sharing=sharing)
+    apart = most_rows(profile, available_bytes=available, law=WARM)
+    shared = most_rows(profile, available_bytes=available, sharing=sharing, law=WARM)
     assert shared.rows <= apart.rows
 
 
@@ -76,18 +77,18 @@ def test_what_a_signature_asks_for_decides_the_law() -> None:
         recompute=NO_RECOMPUTE,
     )  # fmt: skip
     profile = learned(rows=1_000, bytes_per_row=20_000)
-    known = most_rows(profile, available_bytes=40_000_000, signature=signature)
+    known = most_rows(profile, available_bytes=40_000_000, signature=signature, law=WARM)
     assert not known.price.packed_priced and known.price.logical_charge_bytes == 0
-    packed = most_rows(profile, available_bytes=40_000_000)
+    packed = most_rows(profile, available_bytes=40_000_000, law=WARM)
     assert packed.price.packed_priced and packed.rows < known.rows
-    short = most_rows(profile, available_bytes=40_000_000, shortest_rows=SHORT_REQUEST_ROWS - 1)
+    short = most_rows(profile, available_bytes=40_000_000, shortest_rows=SHORT_REQUEST_ROWS - 1, law=WARM)
     assert not short.price.packed_priced
 
 
 def test_what_cannot_be_answered_is_refused() -> None:
     profile = learned(rows=10)
     with pytest.raises(ProfileError, match="nothing was learned yet"):
-        most_rows(Profile(), available_bytes=1)
+        most_rows(Profile(), available_bytes=1, law=WARM)
     for changed, said in (
         ({"sharing": Fraction(1, 2)}, "sharing"),
         ({"row_multiple": 0}, "row_multiple"),
@@ -96,23 +97,24 @@ def test_what_cannot_be_answered_is_refused() -> None:
         ({"output_bytes_per_row": -1}, "output_bytes_per_row"),
     ):
         with pytest.raises(QuantityError, match=said):
-            most_rows(profile, **({"available_bytes": 1} | changed))
+            most_rows(profile, **({"available_bytes": 1} | changed), law=WARM)
 
 
 def test_trust_growth_is_named() -> None:
-    budget = most_rows(replace(learned(rows=10, bytes_per_row=1)), available_bytes=1 << 40)
+    budget = most_rows(replace(learned(rows=10, bytes_per_row=1)), available_bytes=1 << 40, law=WARM)
     assert (budget.rows, budget.limit, budget.next_wave.packed_rows) == (80, Limit.TRUST, 81)
 
 
 def test_a_price_that_is_the_budget_fits() -> None:
     profile = learned(rows=1_000, bytes_per_row=20_000)
-    exact = most_rows(profile, available_bytes=1 << 40).rows // 2
+    exact = most_rows(profile, available_bytes=1 << 40, law=WARM).rows // 2
     price = required_bytes(
         Wave(
             packed_rows=exact, logical_rows=exact, grad_segments=-(-exact // 64), output_bytes=0,
             workload=workload_for(None, 64),
         ),
         profile,
+        law=WARM,
     )  # fmt: skip
-    assert most_rows(profile, available_bytes=price).rows == exact
-    assert most_rows(profile, available_bytes=price - 1).rows == exact - 1
+    assert most_rows(profile, available_bytes=price, law=WARM).rows == exact
+    assert most_rows(profile, available_bytes=price - 1, law=WARM).rows == exact - 1

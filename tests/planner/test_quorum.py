@@ -10,6 +10,7 @@ import pytest
 
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import GIB
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.requests import Signature
 from pricing.planner.batch import Batch
 from pricing.planner.plan import Setting, Verdict, WavePlan, plan_wave
@@ -94,6 +95,7 @@ def plan_ranks(
             available_bytes=budgets[rank],
             setting=None if settings is None else settings[rank],
             quorum=quorum,
+            law=WARM,
         )
 
     plans = ranks.run(act)
@@ -103,7 +105,9 @@ def plan_ranks(
 
 def test_ranks_run_the_least_width() -> None:
     plans, calls = plan_ranks([SMALL, SMALL, SMALL], [GIB, 10_000_000, 20_000_000])
-    alone = [plan_wave(SMALL, profiles={only_signature(SMALL, Setting()): PROFILE}, available_bytes=10_000_000)]
+    alone = [
+        plan_wave(SMALL, profiles={only_signature(SMALL, Setting()): PROFILE}, available_bytes=10_000_000, law=WARM)
+    ]
     assert [plan.width for plan in plans] == [alone[0].width] * 3
     assert all(plan.verdict is Verdict.RUN and plan.agreed_width == alone[0].width for plan in plans)
     assert calls[0] == ["min", "all_fit"]

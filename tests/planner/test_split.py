@@ -15,6 +15,7 @@ from pricing.kernel.laws import LAWS
 from pricing.kernel.price import required_bytes, retained_bytes
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, ceil_div
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Workload, workload_of
 from pricing.kernel.wave import Wave
 from pricing.planner import split
@@ -193,9 +194,11 @@ def test_retained_at_full_sharing_is_no_lower_bound() -> None:
         workload=Workload.training(shortest_rows=100),
     )
     layout = replace(full, packed_rows=113)
-    assert retained_bytes(full, profile) > retained_bytes(layout, profile)
+    assert retained_bytes(full, profile, law=WARM) > retained_bytes(layout, profile, law=WARM)
     assert split.retained_lower_bound_bytes(full, profile, LAWS["warm"], DEFAULT_SAFETY) <= retained_bytes(
-        layout, profile
+        layout,
+        profile,
+        law=WARM,
     )
 
 
@@ -212,12 +215,12 @@ def test_an_identical_split_costs_at_least_its_measured_peak() -> None:
     batch = grpo(prompts=1, rollouts=6, prompt=100, completion=400, whole=True)
     signature = only_signature(batch, Setting())
     arguments = {"profiles": {signature: learned(rows=2_000, bytes_per_row=90_000)}, "available_bytes": 160_000_000}
-    plan = plan_wave(batch, **arguments)  # type: ignore[arg-type]
+    plan = plan_wave(batch, **arguments, law=WARM)  # type: ignore[arg-type]
     assert plan.verdict is Verdict.SPLIT and plan.rungs[-1].measured_bytes is None
     measured = {split_key(signature, plan.children[::-1]): 160_000_001}  # in any order of the parts
     elsewhere = {split_key(replace(signature, recompute=NO_RECOMPUTE), plan.children): 160_000_001}
-    assert plan_wave(batch, measured_splits=elsewhere, **arguments) == plan  # type: ignore[arg-type]
-    again = plan_wave(batch, measured_splits=measured, **arguments)  # type: ignore[arg-type]
+    assert plan_wave(batch, measured_splits=elsewhere, **arguments, law=WARM) == plan  # type: ignore[arg-type]
+    again = plan_wave(batch, measured_splits=measured, **arguments, law=WARM)  # type: ignore[arg-type]
     held = again.rungs[len(plan.rungs) - 1]
     assert (held.measured_bytes, held.cost_bytes, held.fits) == (160_000_001, 160_000_001, False)
     assert again.subforwards > plan.subforwards
@@ -227,7 +230,7 @@ def test_a_split_says_how_it_is_cut() -> None:
     batch = grpo(prompts=1, rollouts=4, prompt=100, completion=400, whole=True)
     signature = only_signature(batch, Setting())
     profile = learned(rows=2_000, bytes_per_row=90_000)
-    plan = plan_wave(batch, profiles={signature: profile}, available_bytes=120_000_000)
+    plan = plan_wave(batch, profiles={signature: profile}, available_bytes=120_000_000, law=WARM)
     assert (plan.width, plan.verdict, plan.subforwards) == (1, Verdict.SPLIT, len(plan.children))
     cost, whole = plan.rungs[-1].cost_bytes, plan.price
     assert cost is not None and whole is not None
@@ -240,10 +243,10 @@ def test_a_cold_wave_is_split_only_by_its_floor() -> None:
     """Children of a cold wave are priced cold: what they retain is unknown, so they cost their sum."""
     batch = grpo(prompts=1, rollouts=3, prompt=0, completion=100, whole=True)
     setting = Setting(floor_bytes=lambda shape, cold: 1_000 * shape.packed_rows)
-    plan = plan_wave(batch, profiles={}, available_bytes=200_000, setting=setting)
+    plan = plan_wave(batch, profiles={}, available_bytes=200_000, setting=setting, law=WARM)
     assert plan.verdict is Verdict.REFUSE
     assert [(rung.subforwards, rung.pruned or rung.cost_bytes) for rung in plan.rungs] == [(2, 441_761), (3, True)]
-    over = plan_wave(batch, profiles={}, available_bytes=441_759, setting=setting)
+    over = plan_wave(batch, profiles={}, available_bytes=441_759, setting=setting, law=WARM)
     assert [(rung.subforwards, rung.cost_bytes) for rung in over.rungs] == [
         (2, 441_761),
         (3, 441_762),
@@ -253,6 +256,6 @@ def test_a_cold_wave_is_split_only_by_its_floor() -> None:
 def test_a_thousand_requests_are_refused_in_good_time() -> None:
     batch = grpo(prompts=1, rollouts=1_000, prompt=100, completion=70, whole=True)
     profile = learned(rows=70_000, bytes_per_row=10_000)
-    plan = plan_wave(batch, profiles={only_signature(batch, Setting()): profile}, available_bytes=200_000_000)
+    plan = plan_wave(batch, profiles={only_signature(batch, Setting()): profile}, available_bytes=200_000_000, law=WARM)
     assert plan.verdict is Verdict.REFUSE and len(plan.rungs) < 70
     assert plan.refusal is not None and "no feasible split found" in str(plan.refusal)

@@ -15,6 +15,7 @@ from pricing.kernel.laws import LAWS
 from pricing.kernel.price import price, required_bytes
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, GIB, MIB, TRUST_GROWTH
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, RecomputeMode
 from pricing.planner.batch import Batch, PlanRequest
@@ -137,7 +138,7 @@ def test_the_search_asks_about_few_widths_and_grows_no_further_than_twice_the_an
     batch = grpo(prompts=64, rollouts=8, prompt=40, completion=40)
     profile = learned(rows=100_000)
     signature = only_signature(batch, Setting())
-    plan = plan_wave(batch, profiles={signature: profile}, available_bytes=90_000_000)
+    plan = plan_wave(batch, profiles={signature: profile}, available_bytes=90_000_000, law=WARM)
     assert 100 < plan.width < 512
     assert len(plan.tried) <= 2 * plan.width.bit_length() + 2
     assert max(tried.width for tried in plan.tried) <= 2 * plan.width
@@ -148,11 +149,11 @@ def test_a_short_request_ends_a_regime_and_may_lower_the_price() -> None:
     batch = Batch([[plan_request([0, 1, 2])], [plan_request([0, 1, 1])], [plan_request([0, 2])], [plan_request([2])]])
     signature = only_signature(batch, Setting())
     profiles = {signature: learned(rows=1_000, sharing=8)}
-    tried = plan_wave(batch, profiles=profiles, available_bytes=10**9).tried
+    tried = plan_wave(batch, profiles=profiles, available_bytes=10**9, law=WARM).tried
     prices = {each.width: each.required_bytes for each in tried}
-    third = plan_wave(Batch(batch.items[:3]), profiles=profiles, available_bytes=10**9).required_bytes
+    third = plan_wave(Batch(batch.items[:3]), profiles=profiles, available_bytes=10**9, law=WARM).required_bytes
     assert prices[4] < prices[2] < third
-    plan = plan_wave(batch, profiles=profiles, available_bytes=third - 1)
+    plan = plan_wave(batch, profiles=profiles, available_bytes=third - 1, law=WARM)
     assert plan.width == 2  # width 4 would fit, but width 3 does not
 
 
@@ -160,7 +161,7 @@ def test_trust_growth_limits_the_rows_and_takes_equality() -> None:
     batch = grpo(prompts=1, rollouts=30, prompt=100, completion=100)
     signature = only_signature(batch, Setting())
     for largest in (50, 100, 125):
-        plan = plan_wave(batch, profiles={signature: learned(rows=largest)}, available_bytes=10**12)
+        plan = plan_wave(batch, profiles={signature: learned(rows=largest)}, available_bytes=10**12, law=WARM)
         assert plan.width == (8 * largest - 100) // 100
         assert plan.tried[-1].fits or not plan.tried[-1].trusted or plan.tried[-1].width <= plan.width
 
@@ -168,14 +169,14 @@ def test_trust_growth_limits_the_rows_and_takes_equality() -> None:
 def test_trust_grows_by_what_was_planned() -> None:
     batch = grpo(prompts=1, rollouts=100, prompt=100, completion=100)
     signature = only_signature(batch, Setting())
-    plan = plan_batch(batch, profiles={signature: learned(rows=50)}, available_bytes=10**12)
+    plan = plan_batch(batch, profiles={signature: learned(rows=50)}, available_bytes=10**12, law=WARM)
     assert [wave.width for wave in plan.waves] == [3, 31, 66]
     assert plan.stopped is None
 
 
 def test_without_a_profile_only_the_narrowest_wave_runs() -> None:
     batch = grpo(prompts=2, rollouts=3, prompt=100, completion=50)
-    plan = plan_batch(batch, profiles={}, available_bytes=GIB)
+    plan = plan_batch(batch, profiles={}, available_bytes=GIB, law=WARM)
     assert [(wave.width, wave.verdict) for wave in plan.waves] == [(1, Verdict.COLD_START)]
     assert plan.unplanned_items == 5 and plan.stopped is not None and "nothing was learned" in plan.stopped
 
@@ -183,12 +184,12 @@ def test_without_a_profile_only_the_narrowest_wave_runs() -> None:
 def test_the_cold_floor_is_asked_for_only_where_nothing_was_learned() -> None:
     batch = grpo(prompts=1, rollouts=2, prompt=100, completion=50)
     setting = Setting(floor_bytes=floor_with_transient)
-    cold = plan_wave(batch, profiles={}, available_bytes=GIB, setting=setting)
+    cold = plan_wave(batch, profiles={}, available_bytes=GIB, setting=setting, law=WARM)
     assert cold.wave.floor_bytes == 64 * MIB + 10 * 150
     signature = only_signature(batch, setting)
-    warm = plan_wave(batch, profiles={signature: learned(rows=1_000)}, available_bytes=GIB, setting=setting)
+    warm = plan_wave(batch, profiles={signature: learned(rows=1_000)}, available_bytes=GIB, setting=setting, law=WARM)
     assert warm.wave.floor_bytes == 10 * warm.wave.packed_rows
-    refused = plan_wave(batch, profiles={}, available_bytes=64 * MIB, setting=setting)
+    refused = plan_wave(batch, profiles={}, available_bytes=64 * MIB, setting=setting, law=WARM)
     assert refused.verdict is Verdict.REFUSE and refused.price.binding_term == "cold"
 
 
@@ -199,14 +200,14 @@ def floor_with_transient(shape: WaveShape, cold: bool) -> int:
 def test_a_regime_without_a_profile_ends_the_wave() -> None:
     batch = Batch([[plan_request([0, 1])], [plan_request([0, 2])], [plan_request([0, 1], slot="a")]])
     signature = only_signature(Batch(batch.items[:2]), Setting())
-    plan = plan_batch(batch, profiles={signature: learned(rows=1_000)}, available_bytes=GIB)
+    plan = plan_batch(batch, profiles={signature: learned(rows=1_000)}, available_bytes=GIB, law=WARM)
     assert [(wave.width, wave.verdict) for wave in plan.waves] == [(2, Verdict.RUN), (1, Verdict.COLD_START)]
     assert not plan.waves[0].tried[-1].learned
 
 
 def test_items_that_ask_for_nothing_run_as_a_wave_of_no_rows() -> None:
     batch = Batch([[plan_request([0], active=False)], [], [plan_request([1], active=False)]])
-    plan = plan_batch(batch, profiles={}, available_bytes=0)
+    plan = plan_batch(batch, profiles={}, available_bytes=0, law=WARM)
     assert [(wave.width, wave.verdict, wave.price.binding_term) for wave in plan.waves] == [
         (3, Verdict.RUN, "nothing_to_run")
     ]
@@ -216,18 +217,18 @@ def test_equality_fits_and_a_negative_budget_refuses() -> None:
     batch = grpo(prompts=1, rollouts=1, prompt=100, completion=50)
     signature = only_signature(batch, Setting())
     profiles = {signature: learned(rows=1_000)}
-    needed = plan_wave(batch, profiles=profiles, available_bytes=GIB).required_bytes
-    assert plan_wave(batch, profiles=profiles, available_bytes=needed).verdict is Verdict.RUN
-    assert plan_wave(batch, profiles=profiles, available_bytes=needed - 1).verdict is Verdict.REFUSE
+    needed = plan_wave(batch, profiles=profiles, available_bytes=GIB, law=WARM).required_bytes
+    assert plan_wave(batch, profiles=profiles, available_bytes=needed, law=WARM).verdict is Verdict.RUN
+    assert plan_wave(batch, profiles=profiles, available_bytes=needed - 1, law=WARM).verdict is Verdict.REFUSE
     nothing = Batch([[plan_request([0], active=False)]])
-    assert plan_wave(nothing, profiles={}, available_bytes=-1).verdict is Verdict.REFUSE
+    assert plan_wave(nothing, profiles={}, available_bytes=-1, law=WARM).verdict is Verdict.REFUSE
 
 
 def test_rank_rows_are_what_is_priced_and_trusted() -> None:
     batch = grpo(prompts=1, rollouts=8, prompt=100, completion=100)
     setting = Setting(rank_rows=lambda shape, requests: -(-shape.packed_rows // 2) if requests else 0)
     signature = only_signature(batch, setting)
-    plan = plan_wave(batch, profiles={signature: learned(rows=50)}, available_bytes=GIB, setting=setting)
+    plan = plan_wave(batch, profiles={signature: learned(rows=50)}, available_bytes=GIB, setting=setting, law=WARM)
     assert (plan.width, plan.shape.packed_rows, plan.wave.packed_rows) == (7, 800, 400)
     assert plan.layout(batch).packed_rows == 800
 
@@ -235,7 +236,7 @@ def test_rank_rows_are_what_is_priced_and_trusted() -> None:
 @pytest.mark.parametrize("start", [-1, 3])
 def test_start_must_be_an_item(start: int) -> None:
     with pytest.raises(QuantityError, match="start: must be an item of the batch"):
-        plan_wave(grpo(1, 2, 10, 10), start=start, profiles={}, available_bytes=0)
+        plan_wave(grpo(1, 2, 10, 10), start=start, profiles={}, available_bytes=0, law=WARM)
 
 
 # --- liveness --------------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ def narrow(rows: int, profile: Profile, budget: int, setting: Setting | None = N
     setting = Setting() if setting is None else setting
     batch = one_request(rows)
     profiles = {only_signature(batch, setting): profile}
-    return plan_wave(batch, profiles=profiles, available_bytes=budget, setting=setting)
+    return plan_wave(batch, profiles=profiles, available_bytes=budget, setting=setting, law=WARM)
 
 
 def test_a_young_profile_probes_what_its_learned_term_alone_refuses() -> None:
@@ -261,20 +262,20 @@ def test_a_young_profile_probes_what_its_learned_term_alone_refuses() -> None:
 def test_a_probe_does_not_change_the_price_and_says_how_far_over_it_is() -> None:
     seed_only = learned(rows=27, bytes_per_row=10**7, waves=1)
     plan = narrow(200, seed_only, GIB)
-    assert plan.required_bytes == required_bytes(plan.wave, seed_only) > GIB
+    assert plan.required_bytes == required_bytes(plan.wave, seed_only, law=WARM) > GIB
     assert plan.headroom_bytes < 0 and plan.refusal is None
 
 
 def test_a_probe_needs_outputs_floor_and_cold_transient_to_fit() -> None:
     seed_only = learned(rows=27, bytes_per_row=10**7, waves=1)
     setting = Setting(floor_bytes=floor_with_transient)
-    enough = required_bytes(one_request_wave(200, setting, cold=True), Profile())
+    enough = required_bytes(one_request_wave(200, setting, cold=True), Profile(), law=WARM)
     assert narrow(200, seed_only, enough, setting).verdict is Verdict.PROBE
     assert narrow(200, seed_only, enough - 1, setting).verdict is Verdict.REFUSE
 
 
 def one_request_wave(rows: int, setting: Setting, *, cold: bool):  # type: ignore[no-untyped-def]
-    plan = plan_wave(one_request(rows), profiles={}, available_bytes=GIB, setting=setting)
+    plan = plan_wave(one_request(rows), profiles={}, available_bytes=GIB, setting=setting, law=WARM)
     assert plan.verdict is Verdict.COLD_START and cold
     return plan.wave
 
@@ -283,7 +284,7 @@ def test_a_signature_is_probed_once() -> None:
     seed_only = learned(rows=27, bytes_per_row=10**7, waves=1)
     batch = one_request(200)
     signature = only_signature(batch, Setting())
-    plan = plan_wave(batch, profiles={signature: seed_only}, available_bytes=GIB, probed={signature})
+    plan = plan_wave(batch, profiles={signature: seed_only}, available_bytes=GIB, probed={signature}, law=WARM)
     assert plan.verdict is Verdict.REFUSE
 
 
@@ -299,7 +300,7 @@ def test_every_narrowest_wave_beyond_trust_that_fits_is_probed() -> None:
     for rows in (300, 4_096, 40_000):
         batch = one_request(rows)
         signature = only_signature(batch, Setting())
-        plan = plan_wave(batch, profiles={signature: profile}, available_bytes=GIB, probed={signature})
+        plan = plan_wave(batch, profiles={signature: profile}, available_bytes=GIB, probed={signature}, law=WARM)
         assert (plan.verdict, plan.tried[0].trusted) == (Verdict.PROBE, False)
         assert plan.probe is not None and plan.probe.had_probe
         profile = observe(profile, whole_wave(rows, bytes_per_row=1_000))
@@ -333,7 +334,7 @@ def test_planning_a_batch_stops_behind_a_probe() -> None:
     batch = grpo(prompts=3, rollouts=1, prompt=100, completion=100)
     signature = only_signature(batch, Setting())
     seed_only = learned(rows=27, bytes_per_row=10**7, waves=1)
-    plan = plan_batch(batch, profiles={signature: seed_only}, available_bytes=GIB)
+    plan = plan_batch(batch, profiles={signature: seed_only}, available_bytes=GIB, law=WARM)
     assert [wave.verdict for wave in plan.waves] == [Verdict.PROBE]
     assert plan.unplanned_items == 2 and plan.stopped is not None and "too young" in plan.stopped
 
@@ -366,7 +367,7 @@ def test_planning_goes_on_behind_a_refused_item() -> None:
     batch = Batch([*grpo(1, 2, 50, 50).items, *big.items, *grpo(1, 2, 50, 50, seed=2).items])
     signature = only_signature(batch, Setting())
     profile = learned(rows=500, bytes_per_row=20_000)  # of more a row than the charge for it, as models are
-    plan = plan_batch(batch, profiles={signature: profile}, available_bytes=10_000_000)
+    plan = plan_batch(batch, profiles={signature: profile}, available_bytes=10_000_000, law=WARM)
     assert [(wave.width, wave.runs) for wave in plan.waves] == [(2, True), (1, False), (2, True)]
     assert plan.refused == (plan.waves[1],)
 
@@ -410,7 +411,7 @@ def test_a_wave_that_its_forecast_keeps_out_is_tried_only_where_the_run_survives
     profiles = {only_signature(batch, setting): profile}
 
     def planned(budget: int, **how: object) -> WavePlan:
-        return plan_wave(batch, profiles=profiles, available_bytes=budget, setting=setting, **how)  # type: ignore[arg-type]
+        return plan_wave(batch, profiles=profiles, available_bytes=budget, setting=setting, **how, law=WARM)  # type: ignore[arg-type]
 
     refused = planned(GIB)
     assert refused.verdict is Verdict.REFUSE
@@ -418,7 +419,7 @@ def test_a_wave_that_its_forecast_keeps_out_is_tried_only_where_the_run_survives
     tried = planned(GIB, survives=True)
     assert tried.verdict is Verdict.PROBE and tried.probe is not None and tried.probe.survives
     assert planned(GIB, survives=True, probed=set(profiles)).verdict is Verdict.REFUSE
-    certain = required_bytes(tried.probe.cold, Profile())
+    certain = required_bytes(tried.probe.cold, Profile(), law=WARM)
     assert planned(certain, survives=True).verdict is Verdict.PROBE
     assert planned(certain - 1, survives=True).verdict is Verdict.REFUSE
     assert planned(2 * GIB, survives=True).verdict is not Verdict.PROBE
@@ -427,6 +428,11 @@ def test_a_wave_that_its_forecast_keeps_out_is_tried_only_where_the_run_survives
 def test_a_cold_wave_that_is_not_the_narrowest_never_runs_however_small_its_forecast() -> None:
     batch = Batch([[plan_request(range(seed, seed + 20))] for seed in (0, 100, 200)])
     plan = plan_wave(
-        batch, profiles={}, available_bytes=GIB, setting=Setting(forecast_bytes=lambda *_: 1), survives=True
+        batch,
+        profiles={},
+        available_bytes=GIB,
+        setting=Setting(forecast_bytes=lambda *_: 1),
+        survives=True,
+        law=WARM,
     )
     assert (plan.width, plan.verdict) == (1, Verdict.COLD_START)

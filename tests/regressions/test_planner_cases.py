@@ -14,6 +14,7 @@ from pricing.kernel.laws import LAWS
 from pricing.kernel.price import required_bytes
 from pricing.kernel.profile import Profile, observe, observe_all
 from pricing.kernel.quantities import GIB, MAX_QUANTITY, Safety
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import NO_RECOMPUTE, RequestSpec, Signature, mix_key
 from pricing.planner.batch import Batch, PlanRequest
@@ -96,7 +97,7 @@ class TestD01TinyWarmUp:
     def test_after_the_warm_up_alone_every_item_can_still_run(self, rows: int) -> None:
         plan = self.verdict(rows, self.SEED)
         assert plan.runs and plan.width == 1
-        assert plan.price.required_bytes == required_bytes(plan.wave, observe(Profile(), self.SEED))
+        assert plan.price.required_bytes == required_bytes(plan.wave, observe(Profile(), self.SEED), law=WARM)
 
     def test_a_price_over_the_budget_is_a_probe_and_the_price_stays(self) -> None:
         plan = self.verdict(6_273, self.SEED)
@@ -209,7 +210,7 @@ class TestD13OneTokenMore:
 
     def verdicts(self, rows: Sequence[int], *readings: Reading) -> list[Verdict]:
         profile = observe_all(Profile(), list(readings))
-        budget = required_bytes(plan_first(Batch([[lone(80)]]), profile, GIB).wave, profile) - 1
+        budget = required_bytes(plan_first(Batch([[lone(80)]]), profile, GIB).wave, profile, law=WARM) - 1
         return [plan_first(Batch([[lone(at)]]), profile, budget).verdict for at in rows]
 
     def test_80_and_81_are_both_refused(self) -> None:
@@ -266,7 +267,7 @@ class TestD17BusiestRank:
             for slot in ("a", "b", "c")
         ]
         batch = Batch([requests])
-        plan = plan_wave(batch, profiles={}, available_bytes=GIB, setting=Setting(row_multiple=4))
+        plan = plan_wave(batch, profiles={}, available_bytes=GIB, setting=Setting(row_multiple=4), law=WARM)
         assert plan.wave.packed_rows == 3 * 4_004 == plan.layout(batch).packed_rows
 
 
@@ -311,7 +312,11 @@ class TestD22PlanThatRan:
     def test_what_runs_is_what_was_priced(self) -> None:
         plan = plan_first(self.BATCH, self.PROFILE, 60 * 10**6)
         assert plan.layout(self.BATCH).packed_rows == plan.wave.packed_rows == 43
-        assert plan.price.required_bytes == plan.tried[-1].required_bytes == required_bytes(plan.wave, self.PROFILE)
+        assert (
+            plan.price.required_bytes
+            == plan.tried[-1].required_bytes
+            == required_bytes(plan.wave, self.PROFILE, law=WARM)
+        )
 
 
 class TestD23RefusalsThatCanBeTrusted:
@@ -379,6 +384,7 @@ class TestA05CountOfParts:
             available_bytes=cap,
             setting=setting,
             safety=EXACT,
+            law=WARM,
         )
         assert [wave.width for wave in plan.waves] == [1] * count and not plan.refused
 
@@ -408,7 +414,7 @@ def test_sums_beyond_what_can_be_counted_end_the_wave_before_them(outputs: tuple
     spec = RequestSpec(input_shape=(2,), logits=True)
     batch = Batch([[PlanRequest(tokens=[7, at], spec=spec, output_bytes=size)] for at, size in enumerate(outputs)])
     profile = observe_all(Profile(), [a_reading(10, 10, logical_rows=10, footprint_bytes=10)] * 3)
-    plan = plan_batch(batch, profiles=lambda _: profile, available_bytes=MAX_QUANTITY, safety=EXACT)
+    plan = plan_batch(batch, profiles=lambda _: profile, available_bytes=MAX_QUANTITY, safety=EXACT, law=WARM)
     assert all(sum(outputs[wave.start : wave.next_start]) <= MAX_QUANTITY for wave in plan.waves)
     assert plan.unplanned_items == 0 and len(plan.waves) == 2 and not plan.refused
 

@@ -617,7 +617,7 @@ def test_laws_by_name() -> None:
     assert [(law.name, law.summary) for law in LAWS] == [
         ("logical", "extrapolates every wave by its sharing ratio (the rule before)"),
         ("packed", "prices packed rows by the highest rate of any reading"),
-        ("warm", "as packed, lowered by what waves after the first taught (default)"),
+        ("warm", "as packed, lowered by what waves after the first taught"),
     ]
 
 
@@ -678,14 +678,16 @@ def test_terms_by_hand() -> None:
 
 def test_the_explained_price_part_by_part() -> None:
     wave = a_wave(10, 1_000, 3, segment_state_bytes=7, output_bytes=9, floor_bytes=5)
-    explained = price(wave, FIT)
+    explained = price(wave, FIT, law=WARM)
     all_readings = Term(binding="all_readings_clamped", rows=42, bytes_per_row=100, model_bytes=4_200)
     warm = Term(binding="warm_clamped", rows=63, bytes_per_row=60, model_bytes=3_780)
     assert explained.terms == (all_readings, warm)
     assert (explained.logical_charge_bytes, explained.segment_charge_bytes) == (6_144_000, 21)
     assert (explained.compute_bytes, explained.output_bytes, explained.floor_bytes) == (6_147_801, 9, 5)
     assert (explained.allocated.required_bytes, explained.binding_term) == (6_762_591, "warm_clamped")
-    assert explained.allocated.retained_bytes == allocated_bytes(wave, FIT)  # 1,000 > 8 * 3 * 10: outside the window
+    assert explained.allocated.retained_bytes == allocated_bytes(
+        wave, FIT, law=WARM
+    )  # 1,000 > 8 * 3 * 10: outside the window
     assert (explained.law, explained.safety, explained.ineligible) == ("warm", DEFAULT_SAFETY, ())
     assert explained.packed_priced
     logical = price(wave, FIT, LOGICAL)
@@ -696,7 +698,7 @@ def test_the_explained_price_part_by_part() -> None:
 
 
 def test_a_price_of_nothing_and_a_cold_price() -> None:
-    nothing = price(a_wave(0, 0, output_bytes=9, floor_bytes=5), FIT)
+    nothing = price(a_wave(0, 0, output_bytes=9, floor_bytes=5), FIT, law=WARM)
     assert (nothing.required_bytes, nothing.compute_bytes, nothing.terms, nothing.binding_term) == (
         9,
         0,
@@ -704,7 +706,7 @@ def test_a_price_of_nothing_and_a_cold_price() -> None:
         "nothing_to_run",
     )
     assert (nothing.logical_charge_bytes, nothing.segment_charge_bytes, nothing.retained_bytes) == (0, 0, 9)
-    cold = price(a_wave(1, 1, output_bytes=9, floor_bytes=11), Profile())
+    cold = price(a_wave(1, 1, output_bytes=9, floor_bytes=11), Profile(), law=WARM)
     assert (cold.allocated.required_bytes, cold.compute_bytes, cold.terms, cold.binding_term) == (22, 11, (), "cold")
     assert (cold.required_bytes, cold.retained_bytes, cold.ineligible) == (30, 30, (Ineligible.NO_PROFILE,))
 

@@ -21,7 +21,7 @@ from pricing import (
     segment_state_bytes,
 )
 from pricing.kernel.price import retained_evidence_bytes
-from pricing.kernel.rate_laws import PACKED
+from pricing.kernel.rate_laws import PACKED, WARM
 from tests.making import PACKED as PACKED_WORKLOAD
 from tests.making import a_reading, a_wave, learned, rate_profile
 
@@ -145,8 +145,8 @@ def test_retained_bytes_without_packed_pricing_follow_sharing() -> None:
 def test_never_seen_retained_bytes_are_not_zero() -> None:
     unseen, seen_none = rate_profile(1_000, 500), learned([a_reading(500, 500_000, retained_bytes=0)])
 
-    assert retained_evidence_bytes(a_wave(100), unseen) == allocated_bytes(a_wave(100), unseen)
-    assert retained_evidence_bytes(a_wave(100), seen_none) == 675_840  # 1.1 * 6,144 * 100: the charge alone
+    assert retained_evidence_bytes(a_wave(100), unseen, law=WARM) == allocated_bytes(a_wave(100), unseen, law=WARM)
+    assert retained_evidence_bytes(a_wave(100), seen_none, law=WARM) == 675_840  # 1.1 * 6,144 * 100: the charge alone
 
 
 @pytest.mark.invariant("INV-4", "INV-5")
@@ -202,7 +202,7 @@ def test_an_attention_model_has_no_state() -> None:
     ("text", "expected"), [("11/10", 110_000), ("1.1", 110_000), ("51/50", 102_000), ("1", 100_000)]
 )
 def test_safety_is_read_exactly(text: str, expected: int) -> None:
-    assert allocated_bytes(a_wave(100, 0), rate_profile(1_000, 100), safety=Safety.parse(text)) == expected
+    assert allocated_bytes(a_wave(100, 0), rate_profile(1_000, 100), safety=Safety.parse(text), law=WARM) == expected
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -237,7 +237,7 @@ def test_a_cold_price_is_outputs_and_floor(law: str) -> None:
     ],
 )
 def test_binding_terms(profile: Profile, wave: Wave, binding: str) -> None:
-    assert price(wave, profile).binding_term == binding
+    assert price(wave, profile, law=WARM).binding_term == binding
 
 
 def test_of_equal_sharing_ratios_the_pair_with_fewer_packed_rows_is_kept() -> None:
