@@ -129,8 +129,8 @@ def test_the_two_blocks_price_one_wave_as_said(tmp_path: Path) -> None:
         law: json.loads(CliRunner().invoke(command_line, [*arguments, "--law", law]).stdout)["required_bytes"]
         for law in ("warm", "frontier")
     }
-    assert f"at {priced['warm'] / 2**30:.2f} GiB by the same law, where the block above says 10,527 MiB" in README
-    assert f"it says {priced['frontier'] / 2**30:.2f} GiB" in README
+    said = f"it says {priced['warm'] / 2**30:.2f} GiB, where the block above says 10,527 MiB"
+    assert f"It prices the same wave at {priced['frontier'] / 2**30:.2f} GiB. Add `--law warm` and {said}" in README
 
 
 def test_the_first_example_runs_on_a_module_of_anybody(
@@ -183,7 +183,7 @@ def test_the_example_batch_runs_as_the_number_of_waves_that_is_said(tmp_path: Pa
         plan = json.loads(run(command_line, arguments).stdout)
         waves[law] = sum(wave["verdict"] != "refuse" for wave in plan["waves"])
 
-    as_said = f"{waves['warm']} waves by the `warm` law and as {waves['frontier']} by the `frontier` law"
+    as_said = f"{waves['frontier']} waves; by the `warm` law they would be {waves['warm']}:"
     assert f"The {plan['items']} items of the example run as {as_said}" in README
 
 

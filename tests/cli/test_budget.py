@@ -55,7 +55,7 @@ def test_json_is_the_function_at_each_sharing(law: str, profile_path: str) -> No
 def test_the_table_is_for_people(profile_path: str) -> None:
     result = run(profile_path, "--available", "1GiB")
     assert result.exit_code == 0
-    for said in ("Most rows in 1.00 GiB", "law warm", "sharing", "next rows", "bound by", "warm"):
+    for said in ("Most rows in 1.00 GiB", "law frontier", "sharing", "next rows", "bound by", "frontier"):
         assert said in result.stdout, said
     assert [line.split("│")[1].strip() for line in result.stdout.splitlines() if "│" in line] == ["1", "2", "4", "8"]
 

@@ -17,6 +17,7 @@ from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import GIB
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Signature
 from pricing.planner.batch import Batch
+from pricing.kernel.rate_laws import WARM
 from pricing.planner.plan import plan_batch
 from pricing.planner.tokens import ArrayTokens, NumpyTokens
 from tests.planner.naive import learned
@@ -54,7 +55,8 @@ def written(tmp_path: Path, lines: list[dict[str, Any]]) -> str:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(pricing, ["plan", *arguments])
+    """By the warm law: the profile knows one size, and the frontier law prices smaller waves as that one."""
+    return CliRunner().invoke(pricing, ["plan", "--law", "warm", *arguments])
 
 
 def planned(*arguments: str) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def test_json_holds_every_wave_with_its_own_figures(tmp_path: Path, profile_path
         assert wave["packed_rows"] <= wave["logical_rows"] == wave["unshared_rows"]
         assert wave["tried"][0]["width"] == 1 and any(tried["width"] == wave["width"] for tried in wave["tried"])
     batch = Batch(read_items(path, NumpyTokens()))
-    ours = plan_batch(batch, profiles=_Everywhere(PROFILE), available_bytes=300 << 20)
+    ours = plan_batch(batch, profiles=_Everywhere(PROFILE), available_bytes=300 << 20, law=WARM)
     assert [wave["width"] for wave in plan["waves"]] == [wave.width for wave in ours.waves]
 
 

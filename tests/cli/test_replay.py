@@ -123,7 +123,7 @@ def test_what_if_prices_are_the_kernel_s(tmp_path: Path) -> None:
 
 def test_a_safety_alone_keeps_each_record_s_own_law(tmp_path: Path) -> None:
     (outcome,) = document(written(tmp_path / "one.json"), "--safety", "1")["results"]
-    assert [(answer["law"], answer["safety"]) for answer in outcome["what_if"]] == [("warm", "1/1")]
+    assert [(answer["law"], answer["safety"]) for answer in outcome["what_if"]] == [("frontier", "1/1")]
 
 
 def test_a_whole_run_replays(tmp_path: Path) -> None:

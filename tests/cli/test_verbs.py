@@ -148,6 +148,7 @@ def test_options_and_a_file_and_standard_input_are_one_wave(profile_path: str, t
 
     assert by_options == document("explain", "--profile", profile_path, str(path))
     assert by_options == document("explain", "--profile", profile_path, "-", text=json.dumps(wave))
+    by_options = document("explain", "--profile", profile_path, *options, "--law", "warm")
     assert by_options["segment_charge_bytes"] == 101 * 4_292_608
 
 

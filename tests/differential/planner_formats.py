@@ -18,6 +18,7 @@ from pricing.formats.place import Place
 from pricing.formats.strict_json import JsonObject
 from pricing.kernel.price import Price, price
 from pricing.kernel.profile import Profile, observe
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.reading import Reading, ReadingKind
 from pricing.kernel.requests import ONE_LAYER_FULL, RequestSpec, Signature
 from pricing.kernel.wave import Wave
@@ -91,7 +92,9 @@ def _batch(case: WidthSearch) -> Batch:
 
 
 def _plan(batch: Batch, start: int, profile: Profile, budget: int, setting: Setting) -> WavePlan:
-    return plan_wave(batch, start=start, profiles={_SIGNATURE: profile}, available_bytes=budget, setting=setting)
+    return plan_wave(
+        batch, start=start, profiles={_SIGNATURE: profile}, available_bytes=budget, setting=setting, law=WARM
+    )
 
 
 def _compare_wave(
@@ -116,9 +119,9 @@ def _compare_wave(
     workload = curve.workload(width, ONE_LAYER_FULL)
     wave = setting.wave(shape, batch.item_requests(plan.start, width), workload, cold=plan.profile.is_empty)
     theirs = recorded.required
-    if cheap and theirs > price(wave, plan.profile).allocated.required_bytes + _above(price(wave, plan.profile), wave):
+    if cheap and theirs > price(wave, plan.profile, WARM).allocated.required_bytes + _above(price(wave, plan.profile, WARM), wave):
         wave = replace(wave, packed_rows=shape.unshared_rows, grad_segments=2 * width)
-    _compare_required(price(wave, plan.profile), wave, theirs, comparison)
+    _compare_required(price(wave, plan.profile, WARM), wave, theirs, comparison)
 
 
 def _compare_required(priced: Price, wave: Wave, theirs: int, comparison: Comparison) -> None:

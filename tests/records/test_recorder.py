@@ -202,8 +202,8 @@ def test_prometheus_exposes_the_latest_wave_and_counts_all() -> None:
     observed = sample("memory_observed_bytes")
     assert observed is not None and observed != observed, "the latest wave was not read: NaN, never a stale figure"
     assert sample("memory_under_total") == 1
-    assert sample("memory_waves_total", law="warm", event="observed", binding_term=ticket.price.binding_term) == 1
-    assert sample("memory_waves_total", law="warm", event="abandoned", binding_term=ticket.price.binding_term) == 1
+    assert sample("memory_waves_total", law="frontier", event="observed", binding_term="frontier") == 1
+    assert sample("memory_waves_total", law="frontier", event="abandoned", binding_term="frontier") == 1
     text = prometheus.generate_latest(registry).decode()
     assert "# HELP memory_headroom_bytes" in text
 

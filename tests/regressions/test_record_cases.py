@@ -45,7 +45,7 @@ def as_data(record: DecisionRecord) -> Any:
 def test_d24_a_report_without_the_recompute_mode_is_incomplete_and_names_it(
     strip: Callable[[Any], object], field: str
 ) -> None:
-    data = as_data(record_of_price(a_wave(5_000), WARM, available_bytes=GIB))
+    data = as_data(record_of_price(a_wave(5_000), WARM, available_bytes=GIB, law=LAWS["warm"]))
     strip(data)
     with pytest.raises(IncompleteRecordError, match="was not recorded") as caught:
         parse_record(json.dumps(data))
@@ -73,7 +73,7 @@ def test_d24_a_report_without_warm_fields_replays_the_old_price_to_the_byte(law:
 
 
 def test_d24_without_warm_fields_a_warm_price_is_found_to_differ_not_silently_kept() -> None:
-    data = as_data(record_of_price(a_wave(5_000), WARM, available_bytes=GIB))
+    data = as_data(record_of_price(a_wave(5_000), WARM, available_bytes=GIB, law=LAWS["warm"]))
     assert data["price"]["binding_term"] == "warm"
     for name in ("warm_bytes_per_row", "warm_packed_rows", "warm_sharing"):
         del data["profiles"][0]["content"][name]
@@ -156,8 +156,9 @@ def refused_split() -> WavePlan:
     batch = Batch([[PlanRequest(tokens=[request] * 3_000, spec=spec) for request in range(4)]])
     signature = plan_wave(batch, profiles={}, available_bytes=0).signature
     profile = learned(a_reading(9_000, 4 * GIB, retained_bytes=3 * GIB) for _ in range(3))
-    whole = plan_wave(batch, profiles={signature: profile}, available_bytes=1)
-    return plan_wave(batch, profiles={signature: profile}, available_bytes=whole.required_bytes * 4 // 5)
+    law, profiles = LAWS["warm"], {signature: profile}
+    whole = plan_wave(batch, profiles=profiles, available_bytes=1, law=law)
+    return plan_wave(batch, profiles=profiles, available_bytes=whole.required_bytes * 4 // 5, law=law)
 
 
 def test_d23_a_refusal_lists_every_rung_with_its_own_rows_price_and_budget() -> None:

@@ -220,7 +220,7 @@ def test_d23_running_out_of_memory_in_the_forward_ends_in_the_same_typed_error(m
 
 
 def test_d23_a_refusal_lists_each_rung_with_its_own_rows_price_and_budget(meter: PeakMeter) -> None:
-    rank = calibrated(meter)
+    rank = calibrated(meter, law="warm")
     item = separate(12)
     given_bytes(rank, rank.plan([item]).required_bytes // 2)
     with pytest.raises(WaveRefusedError) as caught:
