@@ -115,7 +115,7 @@ def test_a_wave_that_does_not_fit_is_split_and_computes_the_same(meter: PeakMete
 def test_a_split_that_took_more_is_remembered_after_a_restart_whatever_the_order_of_its_parts(
     meter: PeakMeter, tmp_path: Path
 ) -> None:
-    """Of its signature only: a wave of the same rows without recompute is cut and priced as if none had been measured."""
+    """Of its signature only: the same wave without recompute is cut and priced as if none had been measured."""
     path, item = tmp_path / "profiles.json", separate(11)
     rank = calibrated(meter, profiles=path)
     budget = rank.plan([item]).required_bytes * 4 // 5
