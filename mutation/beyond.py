@@ -7,10 +7,10 @@ Every one-token change of the modules in `TESTS` is listed (comparisons, `is`, `
 min / max, True / False, whole numbers) and put in the order of a hash of the committed seed and its name. A name is the
 text of the line and where in it the change is, so most of a sample stays when the source moves. The first `SAMPLE` are
 run in that order: a part of a run is a sample too. A mutant is killed if a test fails, or if the tests take longer than
-five times what they take without a change. All are of the source of one commit, which the result names: mutants are made
-in a copy of it, with the tests of this checkout; no checkout is written to but for the result. Tests run in forks of a
-process that has imported the libraries once. Without a result (delete the file) a run begins anew, at the commit that
-is checked out.
+five times what they take without a change. All are of the source of one commit, which the result names: mutants are
+made in a copy of it, with the tests of this checkout; no checkout is written to but for the result. Tests run in forks
+of a process that has imported the libraries once. Without a result (delete the file) a run begins anew, at the commit
+that is checked out.
 """
 
 from __future__ import annotations
