@@ -1,7 +1,7 @@
 """Mutation beyond the law modules: a sample of one-token changes, each against the tests that are about its module.
 
     python -m mutation.beyond --minutes 30      goes on where the last run stopped; writes mutation/beyond.json
-    python -m mutation.beyond --again NAME      one mutant again, survivor or not; ALL: every survivor
+    python -m mutation.beyond --again NAME      one mutant again, survivor or not; ALL: every survivor, then on
 
 Every one-token change of the modules in `TESTS` is listed (comparisons, `is`, `in`, `not`, arithmetic, `and` / `or`,
 min / max, True / False, whole numbers) and put in the order of a hash of the committed seed and its name. A name is the
@@ -78,9 +78,9 @@ _PLANNER: Final = Tests(
         "tests/planner/test_many_mixes.py",
         "tests/cli/test_plan.py",
         "tests/records/test_reach.py",
-        "tests/planner/test_width_search.py",
     ),
 )
+_SEARCH: Final = Tests(quick=_PLANNER.quick, slower=("tests/planner/test_width_search.py",))
 _RECORDS: Final = Tests(
     quick=(
         "tests/records/test_boundaries.py",
@@ -118,29 +118,24 @@ _BUDGET: Final = Tests(
     ),
 )
 _LOOP: Final = Tests(
-    quick=(
-        "tests/adapters/trainer_rank/test_gradient_keeper.py",
-        "tests/adapters/trainer_rank/test_boundaries.py",
-        "tests/adapters/trainer_rank/test_records.py",
-    ),
+    quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_boundaries.py"),
     slower=(
-        "tests/adapters/trainer_rank/test_refusal_details.py",
+        "tests/adapters/trainer_rank/test_records.py",
         "tests/adapters/trainer_rank/test_survival.py",
         "tests/adapters/trainer_rank/test_waves.py",
-        "tests/adapters/trainer_rank/test_requests.py",
     ),
 )
 _KEPT: Final = Tests(
-    quick=("tests/adapters/trainer_rank/test_profile_store.py", "tests/adapters/trainer_rank/test_boundaries.py"),
-    slower=("tests/adapters/trainer_rank/test_survival.py",),
+    quick=("tests/adapters/trainer_rank/test_profile_store.py",),
+    slower=("tests/adapters/trainer_rank/test_boundaries.py", "tests/adapters/trainer_rank/test_survival.py"),
 )
 _EXECUTION: Final = Tests(
-    quick=(
-        "tests/adapters/trainer_rank/test_head_numbers.py",
-        "tests/adapters/trainer_rank/test_boundaries.py",
+    quick=("tests/adapters/trainer_rank/test_rows.py", "tests/adapters/trainer_rank/test_head_numbers.py"),
+    slower=(
         "tests/adapters/trainer_rank/test_packed_execution.py",
+        "tests/adapters/trainer_rank/test_boundaries.py",
+        "tests/adapters/trainer_rank/test_requests.py",
     ),
-    slower=("tests/adapters/trainer_rank/test_requests.py", "tests/adapters/trainer_rank/test_waves.py"),
 )
 _SPOOL: Final = Tests(quick=("tests/records/test_boundaries.py",), slower=("tests/records/test_spool.py",))
 _QUORUM: Final = Tests(quick=("tests/planner/test_quorum.py",), slower=("tests/planner/test_boundaries.py",))
@@ -150,9 +145,9 @@ _MOST_ROWS: Final = Tests(
 
 TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
     {
-        "pricing/planner/width_search.py": _PLANNER,
-        "pricing/planner/curve.py": _PLANNER,
-        "pricing/planner/judge.py": _PLANNER,
+        "pricing/planner/width_search.py": _SEARCH,
+        "pricing/planner/curve.py": _SEARCH,
+        "pricing/planner/judge.py": _SEARCH,
         "pricing/planner/plan.py": _PLANNER,
         "pricing/planner/batch.py": _PLANNER,
         "pricing/planner/refusal.py": _PLANNER,
@@ -460,7 +455,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{said} {time.perf_counter() - began:5.1f} s {mutant.name}", flush=True)
 
         for mutant in sample:
-            if time.monotonic() < until and (mutant.name in again if again else mutant.name not in ran):
+            goes_on = not options.again or "ALL" in options.again
+            if time.monotonic() < until and (mutant.name in again or (goes_on and mutant.name not in ran)):
                 run(mutant, TESTS[mutant.module].quick)
         for mutant in sample:
             slower = TESTS[mutant.module].slower
