@@ -2,6 +2,8 @@
 
     python -m mutation.beyond --minutes 30      goes on where the last run stopped; writes mutation/beyond.json
     python -m mutation.beyond --again NAME      one mutant again, survivor or not; ALL: every survivor, then on
+    python -m mutation.beyond --move            to the commit that is checked out: what was killed in modules that read
+                                                the same there stays so; all else runs again
 
 Every one-token change of the modules in `TESTS` is listed (comparisons, `is`, `in`, `not`, arithmetic, `and` / `or`,
 min / max, True / False, whole numbers) and put in the order of a hash of the committed seed and its name. A name is the
@@ -330,6 +332,14 @@ def head() -> str:
     ).stdout.strip()
 
 
+def killed_and_unchanged(ran: Mapping[str, bool], commit: str) -> Iterator[str]:
+    """Mutants that were killed at `commit` in modules that read the same in the commit that is checked out."""
+    changed = subprocess.run(
+        ["git", "diff", "--name-only", commit, "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return (name for name, killed in ran.items() if killed and name.split(" ", 1)[0] not in changed)
+
+
 class Copy:
     """A copy of one commit, with the tests of this checkout, in which one mutant at a time is made."""
 
@@ -433,11 +443,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="when to stop; what ran stays")
     parser.add_argument("--again", action="append", default=[], metavar="NAME", help="one mutant again; repeatable")
     parser.add_argument("--json", type=Path, default=TARGET, metavar="FILE", help="the result, read and written")
+    parser.add_argument("--move", action="store_true", help="to the commit that is checked out; changed modules anew")
     options = parser.parse_args(arguments)
     target: Path = options.json
     known = json.loads(target.read_text()) if target.exists() else {}
     commit, ran = known.get("commit") or head(), dict(known.get("results", {}))
     thorough = set(known.get("also_by_slower_tests", ()))
+    if options.move:
+        commit, ran = head(), {name: True for name in killed_and_unchanged(ran, commit)}
     again = [name for name, killed in ran.items() if not killed] if "ALL" in options.again else options.again
     thorough -= set(again)
     for library in PRELOADED:

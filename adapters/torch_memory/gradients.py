@@ -62,7 +62,8 @@ class GradientAccount:
 class GradientWatch:
     """One wave's look at an account: `existing` gradients at its start, and hooks on those that are not there yet.
 
-    `remove` it when the wave ends; `settle` first, where backward was seen whole.
+    found_some, found_all: of the gradients of parameters that train, at the start. `remove` it when the wave ends;
+    `settle` first, where backward was seen whole.
     """
 
     def __init__(self, account: GradientAccount, on_made: Callable[[torch.Tensor], None]) -> None:
@@ -80,11 +81,23 @@ class GradientWatch:
                 self.unmade_bytes += local_bytes(value)
                 self._handles.append(value.register_post_accumulate_grad_hook(self._marker(position)))
         self._before = {id(grad) for grad in self.existing}
+        self._trained = [position for position, value in enumerate(account._parameters) if value.requires_grad]
+        there = [account._parameters[position].grad is not None for position in self._trained]
+        self.found_some, self.found_all = any(there), all(there)
+        self._has_left_all = False
 
     def settle(self) -> None:
         """Note which gradients the wave left, and which it let go itself."""
         for position in self._made:
             self._account._lets_go[position] = self._account._parameters[position].grad is None
+        self._has_left_all = all(
+            position in self._made and not self._account._lets_go[position] for position in self._trained
+        )
+
+    @property
+    def made_all(self) -> bool:
+        """Whether the wave found no gradient, and made and left every one: known once it is settled."""
+        return not self.found_some and self._has_left_all
 
     def remove(self) -> None:
         """Take the hooks off."""

@@ -30,7 +30,12 @@ class Observation:
     `retained_bytes` is allocated minus baseline at the forward's return, None at close: a later peak says
     nothing about it. `left_bytes`: what of the peak was gradients (and states of an optimizer that stepped inside
     backward) that the interval made and left behind: they are held back once, and no cost of its rows, so the
-    reading is without.
+    reading is without. `reading_with_gradients`: the same with them, of a wave that had gradients to make; complete
+    only where it found none of them and made and left every one (`pricing.kernel.made_gradients`).
+
+    bare_bytes: the highest that was seen less the outputs that may have been there by then, where somebody said when
+    outputs were made (0 elsewhere): so much its rows took for certain. bare_footprint_bytes: the same of what was
+    reserved, None without a footprint.
     """
 
     reading: Reading | None
@@ -41,6 +46,9 @@ class Observation:
     retained_bytes: int | None
     freed_bytes: int = 0
     left_bytes: int = 0
+    bare_bytes: int = 0
+    bare_footprint_bytes: int | None = None
+    reading_with_gradients: Reading | None = None
 
     @property
     def footprint_bytes(self) -> int | None:
@@ -122,8 +130,9 @@ class Measurement:
     optimizer steps before backward has run. earlier_outputs: what was alive at the baseline of past intervals' outputs
     and of gradients. dropped_bytes: how far live bytes lay under the baseline at the end. left_over_bytes: of a wave
     whose forward the caller runs (is_the_callers), what the caller may still have held of the one before when this one
-    began. flaws: a set that keeps its order. sealed: the closing observation, where an optimizer step took it before
-    the close.
+    began. bare_bytes, bare_reserved_bytes: the peaks less the outputs made before them; outputs_bytes: of outputs that
+    were announced. flaws: a set that keeps its order. sealed: the closing observation, where an optimizer step took it
+    before the close.
     """
 
     thread: int
@@ -142,6 +151,9 @@ class Measurement:
     dropped_bytes: int = 0
     is_the_callers: bool = False
     left_over_bytes: int = 0
+    outputs_bytes: int = 0
+    bare_bytes: int = 0
+    bare_reserved_bytes: int = 0
     flaws: dict[Flaw, None] = field(default_factory=dict)
     refusal: Unlearnable | None = None
     watch: BackwardWatch | AccumulationWatch | None = None
@@ -168,6 +180,18 @@ class Measurement:
     def bank_reserved(self, peak_bytes: int) -> None:
         """Keep a reserved peak that was seen."""
         self.reserved.bank(peak_bytes - self.baseline_bytes, len(self.made))
+
+    def outputs_follow(self, size_bytes: int, copied_bytes: int) -> None:
+        """Note, after a look, that outputs of `size_bytes` are made next, of which `copied_bytes` are there in another
+        form.
+
+        Let a(t) be allocated bytes and o(t) what of it is outputs. The rows' cost is the highest a(t) - o(t). Up to now
+        o was at most what was announced before, so the peak less that is no more than it.
+        """
+        there_bytes = self.outputs_bytes + min(copied_bytes, size_bytes)
+        self.bare_bytes = max(self.bare_bytes, (self.allocated.peak_bytes or 0) - there_bytes)
+        self.bare_reserved_bytes = max(self.bare_reserved_bytes, (self.reserved.peak_bytes or 0) - there_bytes)
+        self.outputs_bytes += size_bytes
 
     def backward_ended(self, live_bytes: int) -> None:
         """Keep the peaks as they stand when backward has run."""
@@ -209,6 +233,21 @@ class Measurement:
             return None
         stayed = self._stayed_before()
         return max(0, self.reserved.without(stayed), self.allocated.without(stayed)) + self.freed_bytes
+
+    @property
+    def footprint_with_gradients_bytes(self) -> int | None:
+        """The same with what was made and left; None without a clean start."""
+        if not self.is_clean or self.reserved.peak_bytes is None:
+            return None
+        return max(0, self.reserved.peak_bytes, self.allocated.peak_bytes or 0) + self.freed_bytes
+
+    @property
+    def had_gradients_to_make(self) -> bool:
+        """Whether a reading with gradients says anything: not where all were there, nor where some that were there died
+        inside, which would count them twice."""
+        return self.gradients is not None and not (
+            self.gradients.found_all or (self.gradients.found_some and self.freed_bytes > 0)
+        )
 
     @property
     def stayed_bytes(self) -> int:
@@ -258,15 +297,46 @@ class Measurement:
             retained_bytes=retained_bytes,
             freed_bytes=freed_bytes,
             left_bytes=0 if refusal is not None else delta_bytes - max(0, compute_bytes),
+            reading_with_gradients=None
+            if reading is None or not self.had_gradients_to_make
+            else self._reading_with_gradients(wave, kind, retained_bytes),
+            bare_bytes=self.bare_bytes + freed_bytes,
+            bare_footprint_bytes=(
+                None
+                if reading is None or reading.footprint_bytes is None
+                else max(self.bare_bytes, self.bare_reserved_bytes) + freed_bytes
+            ),
+        )
+
+    def _reading_with_gradients(self, wave: Wave, kind: ReadingKind, retained_bytes: int | None) -> Reading:
+        """Whole only where every gradient was made and left; any other reading can only raise."""
+        assert self.gradients is not None
+        if kind is ReadingKind.WHOLE_WAVE and not self.gradients.made_all:
+            kind = ReadingKind.INTERRUPTED
+        return Reading.of(
+            wave,
+            peak_delta_bytes=max(0, self.allocated.peak_bytes or 0) + self.freed_bytes,
+            footprint_bytes=self.footprint_with_gradients_bytes,
+            retained_bytes=retained_bytes,
+            grads=True,
+            kind=kind,
         )
 
     def observe_out_of_memory(
-        self, wave: Wave, *, grads: bool, available_bytes: int, reserved_bytes: int, requested_bytes: int
+        self,
+        wave: Wave,
+        *,
+        grads: bool,
+        available_bytes: int,
+        reserved_bytes: int,
+        requested_bytes: int,
+        together_bytes: int = 0,
     ) -> Observation:
         """The wave ran out of memory: what it at least needed, and its peak as far as it got.
 
         Also where the figures of the counter are refused: that what was available did not do is known without them.
-        available_bytes: what it was admitted against. reserved_bytes: reserved when it failed, above the baseline.
+        available_bytes: what it was admitted against; together_bytes: with what it was to make of gradients.
+        reserved_bytes: reserved when it failed, above the baseline.
         """
         delta_bytes = self.allocated.peak_bytes or 0
         is_believed = self.refusal is None and delta_bytes >= 0
@@ -293,6 +363,19 @@ class Measurement:
             retained_bytes=None,
             freed_bytes=freed_bytes,
             left_bytes=delta_bytes - max(0, compute_bytes) if is_believed else 0,
+            reading_with_gradients=Reading.of(
+                wave,
+                peak_delta_bytes=peak_delta_bytes,
+                footprint_bytes=out_of_memory_footprint_bytes(
+                    available_bytes=together_bytes,
+                    reserved_bytes=max(peak_delta_bytes, reserved_bytes) if is_believed else 0,
+                    requested_bytes=requested_bytes,
+                ),
+                grads=grads,
+                kind=ReadingKind.OUT_OF_MEMORY,
+            )
+            if grads
+            else None,
         )
 
 

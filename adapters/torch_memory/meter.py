@@ -112,13 +112,16 @@ class Interval:
         """
         return self._meter._close(self, completed=completed)
 
-    def out_of_memory(self, error: BaseException | None = None, *, available_bytes: int = 0) -> Observation:
+    def out_of_memory(
+        self, error: BaseException | None = None, *, available_bytes: int = 0, together_bytes: int = 0
+    ) -> Observation:
         """End the interval, in any stage, because the device ran out of memory in it. The reading says what the wave at
         least needed: what the allocator had reserved and then asked for, or 17/16 of `available_bytes`, what it was
-        admitted against. Ask before the cache is released. Where an optimizer step had ended the wave already, what ran
-        out was not the wave: its closing observation comes back.
+        admitted against; `together_bytes`, with what it was to make of gradients. Ask before the cache is released.
+        Where an optimizer step had ended the wave already, what ran out was not the wave: its closing observation comes
+        back.
         """
-        return self._meter._out_of_memory(self, error, available_bytes)
+        return self._meter._out_of_memory(self, error, available_bytes, together_bytes)
 
     def discard(self) -> None:
         """End the interval, in any stage, and learn nothing from it."""
@@ -194,6 +197,21 @@ class PeakMeter:
                 self._start(measured)
             self._intervals.append(interval)
         return interval
+
+    def before_outputs(self, size_bytes: int, *, copied_bytes: int = 0) -> None:
+        """Say inside a forward that outputs of `size_bytes` are made next: what came before is without them.
+
+        copied_bytes: what is there by now only to become these outputs (the logits of distinct rows, before requests
+        that share rows get their own): no wave has more of it than of outputs. A look of the host, without a wait.
+        """
+        with self._lock:
+            inside = [interval._measured for interval in self._intervals if interval.is_in_forward]
+            if not inside or self.counter.refusal() is not None:
+                return
+            self._look_at_all()
+            for measured in inside:
+                if measured.refusal is None:
+                    measured.outputs_follow(size_bytes, copied_bytes)
 
     @property
     def live_output_bytes(self) -> int:
@@ -278,7 +296,9 @@ class PeakMeter:
             finally:
                 self._retire(interval)
 
-    def _out_of_memory(self, interval: Interval, error: BaseException | None, available_bytes: int) -> Observation:
+    def _out_of_memory(
+        self, interval: Interval, error: BaseException | None, available_bytes: int, together_bytes: int
+    ) -> Observation:
         measured = interval._require(Stage.FORWARD, Stage.CALLER)
         with self._lock:
             try:
@@ -294,6 +314,7 @@ class PeakMeter:
                     available_bytes=available_bytes,
                     reserved_bytes=reserved_bytes,
                     requested_bytes=requested_bytes(error) or 0,
+                    together_bytes=together_bytes,
                 )
             finally:
                 self._retire(interval)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,8 +19,23 @@ from adapters.trainer_rank.routing import RoutedModel, load_balancing_loss
 from adapters.trainer_rank.rows import PackedRows
 
 
+class BeforeOutputs(Protocol):
+    """Told before outputs are made, as `PeakMeter.before_outputs` is."""
+
+    def __call__(self, size_bytes: int, *, copied_bytes: int = 0) -> None: ...
+
+
+def nobody_asks(size_bytes: int, *, copied_bytes: int = 0) -> None:
+    """For callers that do not measure."""
+
+
 def packed_forward(
-    model: PackedModel, rows: PackedRows, requests: Sequence[Request], *, grads: bool
+    model: PackedModel,
+    rows: PackedRows,
+    requests: Sequence[Request],
+    *,
+    grads: bool,
+    before_outputs: BeforeOutputs = nobody_asks,
 ) -> list[RequestOutputs]:
     """Run the decoder once on `rows` and give every request what it asked for, in order.
 
@@ -30,9 +47,9 @@ def packed_forward(
         outputs = [RequestOutputs() for _ in requests]
         hidden_PH = _hidden_states(outputs, model, rows, requests)
         for temperature in sorted({request.temperature for request in requests}):
-            _add_token_numbers(outputs, model, hidden_PH, rows, requests, temperature)
-            _add_top_k(outputs, model, hidden_PH, rows, requests, temperature)
-        _add_logits_and_hidden_states(outputs, model, hidden_PH, rows, requests)
+            _add_token_numbers(outputs, model, hidden_PH, rows, requests, temperature, before_outputs)
+            _add_top_k(outputs, model, hidden_PH, rows, requests, temperature, before_outputs)
+        _add_logits_and_hidden_states(outputs, model, hidden_PH, rows, requests, before_outputs)
     return outputs
 
 
@@ -68,6 +85,7 @@ def _add_token_numbers(
     rows: PackedRows,
     requests: Sequence[Request],
     temperature: float,
+    before_outputs: BeforeOutputs,
 ) -> None:
     at = [index for index, request in enumerate(requests) if request.temperature == temperature]
     labelled = [index for index in at if requests[index].targets is not None]
@@ -76,13 +94,18 @@ def _add_token_numbers(
         return
     entries = [target_entries(requests[index], rows.request_positions[index]) for index in labelled]
     entropy_rows = [rows.request_positions[index] for index in uncertain]
+    positions_E = concatenated([positions for positions, _ in entries])
+    entropy_positions = concatenated(entropy_rows)
+    number_bytes = torch.promote_types(hidden_PH.dtype, torch.float32).itemsize
+    before_outputs(number_bytes * len(positions_E))  # a buffer of their size is there from the first
     numbers = token_numbers(
         hidden_PH,
         model.head_logits,
-        concatenated([positions for positions, _ in entries]),
+        positions_E,
         concatenated([targets for _, targets in entries]),
-        entropy_positions=concatenated(entropy_rows) if uncertain else None,
+        entropy_positions=entropy_positions if uncertain else None,
         temperature=temperature,
+        before_entropies=partial(_before_copies, before_outputs, number_bytes * len(entropy_positions)),
     )
     for index, piece in zip(
         labelled, torch.split(numbers.log_probs, [len(targets) for _, targets in entries]), strict=True
@@ -102,19 +125,34 @@ def _add_top_k(
     rows: PackedRows,
     requests: Sequence[Request],
     temperature: float,
+    before_outputs: BeforeOutputs,
 ) -> None:
     at = [index for index, request in enumerate(requests) if request.temperature == temperature]
+    number_bytes = torch.promote_types(hidden_PH.dtype, torch.float32).itemsize + torch.int64.itemsize
     for k in sorted({k for index in at if (k := requests[index].top_k) is not None}):
         chosen = [index for index in at if requests[index].top_k == k]
         lengths = [len(rows.request_positions[index]) for index in chosen]
         positions = concatenated([rows.request_positions[index] for index in chosen])
-        values, ids = top_k_log_probs(hidden_PH, model.head_logits, positions, k, temperature)
+        size_bytes = number_bytes * k * len(positions)
+        values, ids = top_k_log_probs(
+            hidden_PH,
+            model.head_logits,
+            positions,
+            k,
+            temperature,
+            before_copies=partial(_before_copies, before_outputs, size_bytes),
+        )
         for index, value, token in zip(chosen, torch.split(values, lengths), torch.split(ids, lengths), strict=True):
             outputs[index] = replace(outputs[index], top_k_log_probs=value, top_k_ids=token)
 
 
 def _add_logits_and_hidden_states(
-    outputs: list[RequestOutputs], model: PackedModel, hidden_PH: Tensor, rows: PackedRows, requests: Sequence[Request]
+    outputs: list[RequestOutputs],
+    model: PackedModel,
+    hidden_PH: Tensor,
+    rows: PackedRows,
+    requests: Sequence[Request],
+    before_outputs: BeforeOutputs,
 ) -> None:
     for name in ("logits", "hidden_states"):
         chosen = [index for index, request in enumerate(requests) if getattr(request, name)]
@@ -122,10 +160,24 @@ def _add_logits_and_hidden_states(
             continue
         positions = concatenated([rows.request_positions[index] for index in chosen])
         if name == "logits":
-            flat = full_logits(hidden_PH, model.head_logits, positions, model.model_facts().vocabulary)
+            vocabulary = model.model_facts().vocabulary
+            flat = full_logits(
+                hidden_PH,
+                model.head_logits,
+                positions,
+                vocabulary,
+                before_copies=partial(
+                    _before_copies, before_outputs, len(positions) * vocabulary * hidden_PH.dtype.itemsize
+                ),
+            )
         else:
+            before_outputs(len(positions) * hidden_PH.shape[1] * hidden_PH.dtype.itemsize)
             flat = hidden_PH[torch.from_numpy(positions).to(hidden_PH.device)]
         lengths = [len(rows.request_positions[index]) for index in chosen]
         for index, piece in zip(chosen, torch.split(flat, lengths), strict=True):
             mine = outputs[index]
             outputs[index] = replace(mine, logits=piece) if name == "logits" else replace(mine, hidden_states=piece)
+
+
+def _before_copies(before_outputs: BeforeOutputs, size_bytes: int, copied_bytes: int) -> None:
+    before_outputs(size_bytes, copied_bytes=copied_bytes)

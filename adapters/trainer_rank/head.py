@@ -11,7 +11,7 @@ Shape legend: P packed rows, H hidden size, V vocabulary, E entries (wanted numb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,13 @@ IGNORED_TARGET = -100
 
 Head = Callable[[Tensor], Tensor]
 """Hidden states [C, H] to logits [C, V]."""
+
+BeforeCopies = Callable[[int], None]
+"""Told before requests get their own numbers, with the bytes that the numbers of distinct rows take by then."""
+
+
+def _nobody_asks(_distinct_bytes: int) -> None:
+    """For callers that do not measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,7 @@ def token_numbers(
     *,
     entropy_positions: Ints | None = None,
     temperature: float = 1.0,
+    before_entropies: BeforeCopies = _nobody_asks,
 ) -> TokenNumbers:
     """Log-probability of `targets[e]` after packed row `positions[e]`, and the entropy (nats) after the others.
 
@@ -115,6 +123,7 @@ def token_numbers(
     if not entropies:
         return TokenNumbers(log_probs=log_probs_E, entropies=log_probs_E[:0])
     back = _to(index_of_row[entropy_positions], device)
+    before_entropies(_bytes_of(entropies))
     return TokenNumbers(log_probs=log_probs_E, entropies=torch.cat(entropies)[back])
 
 
@@ -124,7 +133,13 @@ def target_log_probs(hidden_PH: Tensor, head: Head, positions: Ints, targets: In
 
 
 def top_k_log_probs(
-    hidden_PH: Tensor, head: Head, positions: Ints, k: int, temperature: float = 1.0
+    hidden_PH: Tensor,
+    head: Head,
+    positions: Ints,
+    k: int,
+    temperature: float = 1.0,
+    *,
+    before_copies: BeforeCopies = _nobody_asks,
 ) -> tuple[Tensor, Tensor]:
     """The `k` likeliest tokens after each packed row of `positions`: log-probabilities fp32, ids int64, [E, K]."""
     plan = HeadPlan.of(positions, hidden_PH.shape[0])
@@ -138,10 +153,13 @@ def top_k_log_probs(
         values.append(chunk_values)
         ids.append(chunk_ids)
     back = _to(plan.row_of_entry[np.argsort(plan.order, kind="stable")], hidden_PH.device)
+    before_copies(_bytes_of(values) + _bytes_of(ids))
     return torch.cat(values)[back], torch.cat(ids)[back]
 
 
-def full_logits(hidden_PH: Tensor, head: Head, positions: Ints, vocabulary: int) -> Tensor:
+def full_logits(
+    hidden_PH: Tensor, head: Head, positions: Ints, vocabulary: int, *, before_copies: BeforeCopies = _nobody_asks
+) -> Tensor:
     """Logits of each packed row of `positions`: [E, V]. They are an output, so nothing is dropped or recomputed.
 
     They are the model's own, at no temperature.
@@ -150,6 +168,7 @@ def full_logits(hidden_PH: Tensor, head: Head, positions: Ints, vocabulary: int)
     if not len(plan.rows):
         return hidden_PH[:0, :1].expand(0, vocabulary)
     logits = torch.cat([head(hidden_CH) for hidden_CH, _ in _chunks(hidden_PH, plan)])
+    before_copies(_bytes_of([logits]))
     return logits[_to(plan.row_of_entry[np.argsort(plan.order, kind="stable")], hidden_PH.device)]
 
 
@@ -235,6 +254,10 @@ class _TokenNumbers(torch.autograd.Function):
         if ctx.temperature != 1.0:
             out_CV /= ctx.temperature
         return out_CV.to(logits_CV.dtype), None, None, None, None
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _to(array: Ints, device: torch.device) -> Tensor:

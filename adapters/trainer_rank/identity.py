@@ -3,10 +3,12 @@
 `ModelIdentity.facts` goes into the profile file's environment, one entry a field, so that a file of another model is
 refused by the name of what differs. Layers of a stack are one entry: `parameter layers.#.up.weight` says which of them
 have which shape, dtype and gradient. `ModelIdentity.live` says in a few words how the model differs *now* from what it
-was at the start, and under which settings it runs; it becomes part of the memory signature.
+was at the start, and under which settings it runs; it becomes part of the memory signature. What differs is named
+there, and said once in the log.
 
-The look before a wave costs one pass over the parameters' flags (some 50 ns each). That parameters or modules were
-added is told by torch itself, which calls back wherever one is registered; only then everything is read anew.
+The look before a wave is a pass over what can change in place: gradients and dtypes of parameters, the modules there
+are, their settings (plain attributes such as a router's `top_k`), and the configuration; some tenths of a millisecond.
+Only where any of it did, or torch calls back that something was registered, everything is read anew.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -38,6 +41,13 @@ NO_MEMORY: Final = re.compile(
 MOST_TEXT_CHARS: Final = 400
 """Longest value kept in words; a longer one keeps its beginning and a digest."""
 
+MOST_VALUES: Final = 4
+"""A plain attribute that took more values than these is no setting: it counts, or keeps what was computed last."""
+
+MOST_NAMED: Final = 3
+"""How many differences a signature names; the log and the digest have all."""
+
+_log = logging.getLogger(__name__)
 _registered = 0
 
 
@@ -55,15 +65,48 @@ register_module_module_registration_hook(_note_registration)
 class ModelIdentity:
     """The identity of one model in this process. An object that is no `nn.Module` has none."""
 
-    def __init__(self, model: object) -> None:
+    def __init__(self, model: object, beside: Callable[[], Mapping[str, str]] = dict) -> None:
+        """beside: what its waves depend on too and the model does not hold; looked at before every wave."""
         self._model = model if isinstance(model, nn.Module) else None
-        self._now = self.facts = self._read()
+        self._beside = beside
+        self._said: set[str] = set()
+        self._values: dict[str, set[str]] = {}  # that each setting took
+        self._no_settings: set[str] = set()
+        self._read()
+        self.facts, self._settings_then, self._beside_then = self._now, self._settings_now, dict(beside())
 
     def live(self) -> str:
         """How the model runs now: empty for what it was at the start, in ordinary surroundings."""
         self._look()
-        changed = [] if self._now == self.facts else [f"changed to {_digest(sorted(self._now.items()))}"]
-        return ", ".join([*changed, *self._execution, *surroundings()])
+        return ", ".join([*self._changed(), *self._execution, *surroundings()])
+
+    def differences(self) -> list[str]:
+        """What differs from the start, a sentence each: `config.hidden_act: was silu, now relu`."""
+        self._look()
+        settings_then = {
+            name: text for name, text in self._settings_then.items() if len(self._values[name]) <= MOST_VALUES
+        }
+        beside = _differences(self._beside_then, self._beside())
+        return _differences(self.facts, self._now) + _differences(settings_then, self._settings_now) + beside
+
+    def _changed(self) -> list[str]:
+        beside = self._beside()
+        if (self._now, self._settings_now, beside) == (self.facts, self._settings_then, self._beside_then):
+            return []
+        differences = self.differences()
+        if not differences:
+            return []
+        digest = _digest([sorted(facts.items()) for facts in (self._now, self._settings_now, beside)])
+        if digest not in self._said:
+            self._said.add(digest)
+            _log.warning(
+                "the model is not what it was at the start, so its waves have profiles of their own (%s): %s",
+                digest,
+                "; ".join(differences),
+            )
+        names = [difference.partition(":")[0] for difference in differences]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        return [f"changed to {digest} ({'; '.join(names[:MOST_NAMED])}{more})"]
 
     @property
     def layer_inputs_stay_on_the_device(self) -> bool:
@@ -95,30 +138,86 @@ class ModelIdentity:
     def _look(self) -> None:
         """Read everything anew if anything that can change without a registration did, or anything was registered."""
         if self._model is not None and (self._registrations != _registered or self._flags() != self._seen):
-            self._now = self._read()
+            self._read()
 
-    def _flags(self) -> tuple[list[bool], list[torch.dtype], list[object]]:
-        """What changes in place: gradients, dtypes, compilation and checkpointing."""
-        settings: list[object] = [layer.__dict__.get(name) for layer in self._layers for name in _SETTINGS]
-        return [value.requires_grad for value in self._parameters], [v.dtype for v in self._parameters], settings
+    def _flags(self) -> list[object]:
+        """What changes in place: gradients, dtypes, compilation, checkpointing, modules, their settings, the
+        configuration."""
+        seen: list[object] = [layer.__dict__.get(name) for layer in self._layers for name in _SETTINGS]
+        for value in self._parameters:
+            seen.append(value.requires_grad)
+            seen.append(value.dtype)
+        for attributes, plain in self._looked_at:
+            seen.append(len(attributes))
+            values = map(attributes.get, plain)
+            seen += [value if type(value) in _PLAIN else id(value) for value in values]  # tensors do not compare
+            seen += map(id, attributes["_modules"].values())  # what is held here keeps its id
+            seen += map(id, attributes["_parameters"].values())
+            seen.append(len(attributes["_buffers"]))
+        seen.append(_frozen(getattr(self._model, "config", None)))
+        return seen
 
-    def _read(self) -> dict[str, str]:
+    def _plain_attributes(self, module: nn.Module) -> list[str]:
+        return [
+            name for name, value in module.__dict__.items() if type(value) in _PLAIN and name not in self._no_settings
+        ]
+
+    def _read(self) -> None:
         self._registrations = _registered
         model = self._model
         self._parameters: list[nn.Parameter] = [] if model is None else list(model.parameters())
+        modules = [] if model is None else list(model.modules())
+        self._held = [[*module._modules.values(), *module._parameters.values()] for module in modules]
+        self._looked_at = [(module.__dict__, self._plain_attributes(module)) for module in modules]
         self._layers = [] if model is None else decoder_layers(model)
         self._execution: list[str] = [] if model is None else execution_words(model, self._layers)
         self._seen = self._flags()
+        self._now: dict[str, str] = {}
+        self._settings_now: dict[str, str] = {}
         if model is None:
-            return {}
+            return
         trained = (
             (name, value, "trained" if value.requires_grad else "frozen") for name, value in model.named_parameters()
         )
         buffers = ((name, value, "") for name, value in model.named_buffers())
-        return configuration_facts(model) | tensor_facts("parameter", trained) | tensor_facts("buffer", buffers)
+        self._now = configuration_facts(model) | tensor_facts("parameter", trained) | tensor_facts("buffer", buffers)
+        self._settings_now = {}
+        for name, text in module_settings(model).items():
+            values = self._values.setdefault(name, set())
+            values.add(text)
+            if len(values) <= MOST_VALUES:
+                self._settings_now[name] = text
+            else:
+                self._no_settings.add(name.rpartition(".")[2])
 
 
 _SETTINGS: Final = ("gradient_checkpointing", "_gradient_checkpointing_func", "_compiled_call_impl")
+_PLAIN: Final = (bool, int, float, str)
+_READ_ELSEWHERE: Final = ("training", "gradient_checkpointing")
+"""Settings of modules that the recompute mode holds, where all modules agree."""
+
+
+def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name}: was {then.get(name, 'not there')}, now {now.get(name, 'not there')}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    ]
+
+
+def _frozen(value: object) -> object:
+    """A configuration as a value that later changes of it do not reach. What is no plain data counts as itself."""
+    if isinstance(value, Mapping):
+        return [(key, _frozen(inner)) for key, inner in value.items()]
+    if isinstance(value, (list, tuple, set)):
+        return [_frozen(inner) for inner in value]
+    if isinstance(value, (*_PLAIN, torch.dtype, type(None))):
+        return value
+    if callable(getattr(value, "to_dict", None)):
+        return _frozen(vars(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, _frozen(getattr(value, field.name))) for field in dataclasses.fields(value)]
+    return id(value)
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
@@ -139,7 +238,10 @@ def configuration_facts(model: nn.Module) -> dict[str, str]:
     elif isinstance(config, Mapping):
         fields = config
     elif callable(getattr(config, "to_dict", None)):
-        fields = {**config.to_dict(), "_attn_implementation": getattr(config, "_attn_implementation", None)}
+        fields = config.to_dict()
+    attention = getattr(config, "_attn_implementation", None)
+    if attention is not None:
+        fields = {**fields, "_attn_implementation": attention}
     return {f"config.{name}": text for name, text in _flattened(fields)}
 
 
@@ -153,20 +255,41 @@ def _flattened(fields: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield str(name), _short(str(value))
 
 
+def module_settings(model: nn.Module) -> dict[str, str]:
+    """Plain attributes of every module (a router's `top_k`, a dropout's `p`), those of one stack of layers as in
+    `tensor_facts`, and how many modules a list holds; whether they train only where they do not agree."""
+    families: dict[str, dict[str, list[str]]] = {}
+    modes = {module.training for module in model.modules()}
+    for path, module in model.named_modules():
+        counted = {"modules": len(module)} if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict)) else {}
+        for name, value in (counted | module.__dict__).items():
+            if type(value) not in _PLAIN or NO_MEMORY.match(name):
+                continue
+            if name in _READ_ELSEWHERE and not (name == "training" and len(modes) > 1):
+                continue
+            family, at = _family(f"{path}.{name}" if path else name)
+            families.setdefault(f"setting {family}", {}).setdefault(_short(str(value)), []).append(at)
+    return {family: _in_words(kinds) for family, kinds in families.items()}
+
+
+def _family(name: str) -> tuple[str, str]:
+    """A name with `#` for the numbers of layers in it, and these numbers."""
+    indices = re.findall(r"(?<=\.)\d+(?=\.|$)", name)
+    return re.sub(r"(?<=\.)\d+(?=\.|$)", "#", name), ".".join(indices)
+
+
+def _in_words(kinds: Mapping[str, list[str]]) -> str:
+    return _short("; ".join(f"{text} x{len(at)}{_which(at)}" if at != [""] else text for text, at in kinds.items()))
+
+
 def tensor_facts(what: str, tensors: Iterable[tuple[str, torch.Tensor, str]]) -> dict[str, str]:
     """Shape, dtype and gradient of every tensor, those of one stack of layers under one name with `#` for the index."""
     families: dict[str, dict[str, list[str]]] = {}
     for name, tensor, mode in tensors:
-        indices = re.findall(r"(?<=\.)\d+(?=\.|$)", name)
-        family = re.sub(r"(?<=\.)\d+(?=\.|$)", "#", name)
+        family, at = _family(name)
         text = f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')} {mode}".rstrip()
-        families.setdefault(family, {}).setdefault(text, []).append(".".join(indices))
-    return {
-        f"{what} {family}": _short(
-            "; ".join(f"{text} x{len(at)}{_which(at)}" if at != [""] else text for text, at in kinds.items())
-        )
-        for family, kinds in families.items()
-    }
+        families.setdefault(family, {}).setdefault(text, []).append(at)
+    return {f"{what} {family}": _in_words(kinds) for family, kinds in families.items()}
 
 
 def _which(indices: list[str]) -> str:
@@ -247,12 +370,26 @@ def saved_tensors_are_hooked() -> bool:
     return top is not None and top(False) is not None
 
 
+_ATTENTION_KERNELS: Final[dict[str, Callable[[], bool]]] = {
+    "flash": torch.backends.cuda.flash_sdp_enabled,
+    "memory-efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
+    "math": torch.backends.cuda.math_sdp_enabled,
+}
+"""Kernels of torch's attention that may be turned off, for a stretch or for good; what is left takes other memory."""
+
+
 def surroundings() -> list[str]:
-    """What the calling code has set around the model: autocast, and hooks on saved tensors."""
+    """What the calling code has set around the model: autocast, hooks on saved tensors, kernels that are off."""
     words = []
     for device in ("cuda", "cpu"):
         if torch.is_autocast_enabled(device):
             words.append(f"autocast {device} {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}")
     if saved_tensors_are_hooked():
         words.append("saved tensors hooked")
+    if torch.are_deterministic_algorithms_enabled():
+        words.append("deterministic algorithms")
+    without = [name for name, is_enabled in _ATTENTION_KERNELS.items() if not is_enabled()]
+    if without:
+        words.append(f"attention without {', '.join(without)}")
     return words

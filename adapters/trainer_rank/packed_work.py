@@ -15,6 +15,7 @@ from adapters.trainer_rank.floors import Floors
 from adapters.trainer_rank.group_rows import GroupRows, group_rows
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.identity import ModelIdentity
+from adapters.trainer_rank.labels import is_tempered, unprojected_bytes
 from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
@@ -101,11 +102,16 @@ class PackedWork:
         """Whether all requests ask for entropies, so that a wave of any of them makes their buffers."""
         return all(request.entropy for at, request in enumerate(self.requests) if self.batch.is_active(at))
 
+    @cached_property
+    def is_tempered(self) -> bool:
+        """Whether any request is at another temperature than 1."""
+        return is_tempered(request for at, request in enumerate(self.requests) if self.batch.is_active(at))
+
     def setting(self) -> Setting:
         """Made for each wave: the recompute mode is what the live model says now."""
         facts, identity = self._model.model_facts(), self._identity
         stay = self._bounds_floors and identity.layer_inputs_stay_on_the_device
-        live = identity.live()
+        words = [self._topology, "tempered" if self.is_tempered else "", identity.live()]
         floors = Floors(
             facts=facts,
             has_head=self._bounds_floors and self.every_row_is_projected,
@@ -115,7 +121,7 @@ class PackedWork:
             extra_floor_bytes=getattr(self._model, "wave_floor_bytes", None),
         )
         return Setting(
-            topology=f"{self._topology}, {live}" if live else self._topology,
+            topology=", ".join(word for word in words if word),
             recompute=self._model.recompute_mode(),
             row_multiple=self._row_multiple,
             segment_state_bytes=facts.segment_state_bytes,
@@ -144,18 +150,18 @@ class PackedWork:
         plan = stats.plan
         self._outputs = {request: RequestOutputs() for request in plan.requests}
         if plan.verdict is not Verdict.SPLIT:
-            self._outputs |= self._run_layout(plan.layout(self.batch))
+            self._outputs |= self._run_layout(plan.layout(self.batch), stats)
             return self._tensors()
         for child, layout in zip(plan.children, plan.child_layouts(self.batch), strict=True):
             interval = self._meter.open(child.wave, grads=child.wave.workload.grads, role=Role.SPLIT_CHILD)
             try:
-                part = self._run_layout(layout)
+                part = self._run_layout(layout, stats)
             except BaseException:
                 interval.discard()
                 raise
             look = interval.forward_done([output.tensors() for output in part.values()])
             stats.children.append(look)
-            self._learn(plan.signature, look)
+            self._learn(plan.signature, stats.teaching(look))
             self._outputs |= part
         return self._tensors()
 
@@ -183,11 +189,16 @@ class PackedWork:
     def _tensors(self) -> list[object]:
         return [output.tensors() for output in self._outputs.values()]
 
-    def _run_layout(self, layout: Layout) -> dict[int, RequestOutputs]:
+    def _run_layout(self, layout: Layout, stats: WaveStats) -> dict[int, RequestOutputs]:
         outputs: dict[int, RequestOutputs] = {}
+        facts = self._model.model_facts()
         for group in group_rows(layout, self.batch, self._device):
             requests = [self.requests[request] for request in group.requests]
-            results = packed_forward(self._model, group.rows, requests, grads=group.grads)
+            lacking = unprojected_bytes(requests, group.rows.request_positions, facts, tempered=self.is_tempered)
+            stats.beyond_bytes = max(stats.beyond_bytes, lacking)
+            results = packed_forward(
+                self._model, group.rows, requests, grads=group.grads, before_outputs=self._meter.before_outputs
+            )
             outputs.update(zip(group.requests, results, strict=True))
         return outputs
 

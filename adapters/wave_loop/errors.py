@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pricing.kernel.errors import PricingError
+from pricing.kernel.liveness import stands_against
 from pricing.kernel.quantities import GIB
 from pricing.text import gib_text
 
@@ -131,6 +132,14 @@ def _refusal_text(plan: WavePlan, holdings: Holdings | None, failures: Sequence[
         text = f"items from {plan.start} on fit here, but another rank cannot run its part of the wave"
     else:
         text = f"item {plan.start}: {plan.refusal}"
+    if (
+        plan.probe is not None
+        and plan.probe.witnessed_bytes is not None
+        and stands_against(plan.price.required_bytes, plan.probe.witnessed_bytes)
+    ):
+        text += f"\n  complete readings say {gib_text(plan.probe.witnessed_bytes)} of it, but it is not probed: " + (
+            "a wave of its kind ran out of memory before" if plan.probe.lost else "that does not fit either"
+        )
     if holdings is not None and str(holdings):
         text += f"\n  of the device{holdings}"
     if failures:

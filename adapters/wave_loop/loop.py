@@ -37,11 +37,13 @@ from adapters.wave_loop.random_state import RandomState
 from adapters.wave_loop.wave import WaveStats, WaveTurn
 from adapters.wave_loop.work import Work
 from pricing import Law, Profile, Safety, Signature, observe, required_bytes
+from pricing.kernel.made_gradients import TOGETHER, apart, is_together, may_price_together, together
 from pricing.kernel.profile import needs_footprint
 from pricing.planner.budget import Budget
 from pricing.planner.plan import Verdict, WavePlan, plan_wave
 from pricing.planner.quorum import Quorum
 from pricing.planner.rules import probe_bytes
+from pricing.planner.setting import Setting
 from pricing.planner.split import split_key
 from pricing.records.recorder import Handoff, Recorder, Ticket
 
@@ -288,7 +290,8 @@ class WaveLoop:
         call = self._begin(make_work, "raise")
         with self._guard():
             budget = self._budget(call.work)
-        return self._plan(call.work, 0, budget)
+        plan, _ = self._planned(call, budget)
+        return plan
 
     def end_wave(self, wave: WaveTurn, error: BaseException | None, *, completed: bool) -> None:
         """End a wave's turn: measure, learn, let go of its outputs. Called by the loop and by `with wave:`; once
@@ -319,9 +322,9 @@ class WaveLoop:
             self._learn_out_of_memory(opened, stats, failure, error)
             return None if caught else failure
         stats.closing = opened.interval.close(completed=completed)
-        self.learn(stats.plan.signature, stats.closing)
+        self.learn(stats.plan.signature, stats.teaching(stats.closing))
         self._note_split(stats)
-        self.recorder.observed(opened.ticket, stats.closing.reading, note=self._note(stats))
+        self.recorder.observed(opened.ticket, stats.reading_of(stats.closing), note=self._note(stats))
         return None
 
     def _note(self, stats: WaveStats) -> str:
@@ -381,18 +384,43 @@ class WaveLoop:
         for _ in range(ADMISSION_TRIES):
             with self._guard():
                 budget = self._budget(work, most_bytes)
-            plan = self._plan(work, call.start, budget, survives=call.survives)
+            plan, budget = self._planned(call, budget)
             if not plan.runs:
                 self._refuse(call, plan, budget)
                 return None
-            kept_bytes = self._unmade_gradient_bytes(work)
+            gradient_bytes = self._unmade_gradient_bytes(work)
+            kept_bytes = 0 if is_together(plan.signature) else gradient_bytes
             with self._guard():
                 admission = self.sampler.admit(self._demand_bytes(plan) + kept_bytes)
             if self._quorum.all_fit(admission.runs or plan.verdict is Verdict.EMPTY):
-                return WaveStats(plan=plan, budget=budget, admission=admission, after_out_of_memory=call.tries)
+                return WaveStats(
+                    plan=plan,
+                    budget=budget,
+                    admission=admission,
+                    after_out_of_memory=call.tries,
+                    gradient_bytes=gradient_bytes,
+                )
             if not admission.runs:
-                most_bytes = admission.held_against_bytes - kept_bytes
+                most_bytes = admission.held_against_bytes
         raise AdmissionError(plan, admission, ADMISSION_TRIES)
+
+    def _planned(self, call: Call[Any], budget: Budget) -> tuple[WavePlan, Budget]:
+        """The next wave and what it was planned against. One that is refused is planned anew where gradients are part
+        of the price instead of held back beside it (`pricing.kernel.made_gradients`); all ranks do so, or none.
+
+        Only to run as one wave: it is no ground to try anything on.
+        """
+        plan = self._plan(call.work, call.start, budget, survives=call.survives)
+        if plan.runs:
+            return plan, budget
+        profile = self.profiles.get(together(plan.signature), Profile())
+        counts = plan.refusal is not None and call.work.has_grads and may_price_together(profile)
+        if self._quorum.max(int(counts)) == 0:
+            return plan, budget
+        budget_here = replace(budget, held_back_bytes=0) if counts else budget
+        again = self._plan(call.work, call.start, budget_here, with_gradients=counts)
+        runs = again.verdict in (Verdict.RUN, Verdict.EMPTY) if counts else again.runs
+        return (again, budget_here) if self._quorum.all_fit(runs) else (plan, budget)
 
     def _refuse(self, call: Call[Any], plan: WavePlan, budget: Budget) -> None:
         """Raise, or leave the item out where it is this rank's and the caller wants that."""
@@ -432,14 +460,14 @@ class WaveLoop:
             self._began_bytes = self.sampler.sample().in_use_bytes - self.meter.live_output_bytes - gradient_bytes
 
     def _budget(self, work: Work[Any], most_bytes: int | None = None) -> Budget:
-        """A fresh sample, with what the gradients will take kept back; at most `most_bytes` count as available."""
+        """A fresh sample, with what the gradients will take kept back. At most `most_bytes` count as available to the
+        wave and its gradients together."""
         self._note_beginning()
         budget = self.sampler.budget()
-        budget = replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
         if most_bytes is not None and budget.available_bytes > most_bytes:
             beyond_bytes = budget.available_bytes - most_bytes
             budget = replace(budget, reserve_bytes=budget.reserve_bytes + beyond_bytes)
-        return budget
+        return replace(budget, held_back_bytes=self._unmade_gradient_bytes(work))
 
     def _unmade_gradient_bytes(self, work: Work[Any]) -> int:
         """Bytes of the parameters' gradients that the next backward has to make and will leave.
@@ -449,13 +477,21 @@ class WaveLoop:
         """
         return self._gradients.held_back_bytes() if work.has_grads else 0
 
-    def _plan(self, work: Work[Any], start: int, budget: Budget, *, survives: bool = False) -> WavePlan:
+    def _plan(
+        self, work: Work[Any], start: int, budget: Budget, *, survives: bool = False, with_gradients: bool = False
+    ) -> WavePlan:
+        """with_gradients: priced together with the gradients it makes."""
+
+        def setting() -> Setting:
+            asked = work.setting()
+            return replace(asked, topology=asked.topology + TOGETHER) if with_gradients else asked
+
         return plan_wave(
             work.batch,
             start=start,
             profiles=self.profiles,
             available_bytes=budget.available_bytes,
-            setting=work.setting,  # made inside, so that its error reaches every rank
+            setting=setting,  # made inside, so that its error reaches every rank
             law=self.law,
             safety=self.safety,
             quorum=self._quorum,
@@ -507,13 +543,13 @@ class WaveLoop:
             return None
         assert wave is not None
         if stats.forward is not None:
-            self.learn(plan.signature, stats.forward)
+            self.learn(plan.signature, stats.teaching(stats.forward))
         wave.random = opened.random
         if role is Role.WAVE:
             self._open_waves[wave] = opened
         else:
             self._note_split(stats)
-            self.recorder.observed(opened.ticket, None if stats.forward is None else stats.forward.reading)
+            self.recorder.observed(opened.ticket, None if stats.forward is None else stats.reading_of(stats.forward))
         return wave
 
     def _forward(self, work: Work[Turn], stats: WaveStats, opened: _Open) -> tuple[OutOfMemory | None, Turn | None]:
@@ -546,7 +582,7 @@ class WaveLoop:
         if opened.interval is None:
             return
         if stats.forward is not None:
-            self.learn(stats.plan.signature, stats.forward)
+            self.learn(stats.plan.signature, stats.teaching(stats.forward))
         if opened.interval.is_open:
             opened.interval.discard()
         self.recorder.abandoned(opened.ticket, note="another rank ran out of memory in its forward")
@@ -575,7 +611,7 @@ class WaveLoop:
         except BaseException:
             ticket = opened.ticket if opened.ticket is not None else self._ticket(None, stats)
             if opened.interval is not None and opened.interval.is_open:
-                self.learn(stats.plan.signature, opened.interval.close(completed=False))
+                self.learn(stats.plan.signature, stats.teaching(opened.interval.close(completed=False)))
             self.recorder.abandoned(ticket)
             raise
 
@@ -594,9 +630,13 @@ class WaveLoop:
     # Learning --------------------------------------------------------------------------------------------------------
 
     def learn(self, signature: Signature, look: Observation) -> None:
-        """Take in what one look at a wave says."""
-        if look.reading is not None:
-            self.profiles.put(signature, observe(self.profiles.get(signature, Profile()), look.reading))
+        """Take in what one look at a wave says, of its rows and of its rows together with the gradients it made."""
+        for known, reading in (
+            (apart(signature), look.reading),
+            (together(signature), look.reading_with_gradients),
+        ):
+            if reading is not None:
+                self.profiles.put(known, observe(self.profiles.get(known, Profile()), reading))
 
     def _learn_out_of_memory(
         self, opened: _Open, stats: WaveStats, failure: OutOfMemory, error: BaseException | None
@@ -610,8 +650,13 @@ class WaveLoop:
             return
         is_sealed = interval.is_sealed
         if interval.is_open:
-            look = interval.out_of_memory(error, available_bytes=max(0, stats.plan.available_bytes))
-            self.learn(stats.plan.signature, look)
+            together_bytes = stats.budget.available_bytes + stats.budget.held_back_bytes
+            look = interval.out_of_memory(
+                error,
+                available_bytes=max(0, together_bytes - stats.gradient_bytes),
+                together_bytes=max(0, together_bytes),
+            )
+            self.learn(stats.plan.signature, stats.teaching(look))
         if not is_sealed:
             self._probed.add(stats.plan.signature)
             self._lost_probes.add(stats.plan.signature)

@@ -18,6 +18,7 @@ from pricing.formats.files import real_target
 from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles
 from pricing.kernel.errors import PricingError
 from pricing.kernel.forecast import Forecast, ForecastOf
+from pricing.kernel.made_gradients import is_together
 from pricing.kernel.splits import SplitKey, merge_splits
 from pricing.text import visible
 
@@ -25,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 
 class ProfileStore(Mapping[Signature, Profile]):
-    """Profiles by signature. `path` None keeps them in memory only.
+    """Profiles by signature. `path` None keeps them in memory only. What was learned of waves together with the
+    gradients they make (`pricing.kernel.made_gradients`) is found by its signature, kept in the file, and not listed.
 
     forecasts: what first waves may be priced by, from the file; each says what it is of, so another environment does
     not keep them out. refusal: why a file that was there is not used, or None. started_warm: whether profiles were
@@ -49,10 +51,10 @@ class ProfileStore(Mapping[Signature, Profile]):
         return self._profiles[signature]
 
     def __iter__(self) -> Iterator[Signature]:
-        return iter(self._profiles)
+        return (signature for signature in self._profiles if not is_together(signature))
 
     def __len__(self) -> int:
-        return len(self._profiles)
+        return sum(1 for _ in self)
 
     def put(self, signature: Signature, profile: Profile) -> None:
         """Replace what is known of `signature`, in memory."""

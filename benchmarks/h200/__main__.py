@@ -72,10 +72,10 @@ def cap_soak(
     )  # fmt: skip
 
 
-def micro_batches(shape: str, seconds: int) -> tuple[str, ...]:
+def micro_batches(shape: str, seconds: int, *, gib: int = 16) -> tuple[str, ...]:
     return (
-        "-m", "benchmarks.h200.micro_batches", "--shape", shape, "--gib", "16", "--waves", "110", "--layers", "4",
-        "--hidden", "1024", "--seconds", str(seconds), "--out", f"WORK/{shape}-16-51_50-frontier.jsonl",
+        "-m", "benchmarks.h200.micro_batches", "--shape", shape, "--gib", str(gib), "--waves", "110", "--layers", "4",
+        "--hidden", "1024", "--seconds", str(seconds), "--out", f"WORK/{shape}-{gib}-51_50-frontier.jsonl",
     )  # fmt: skip
 
 
@@ -164,8 +164,17 @@ PARTS: dict[str, list[list[tuple[str, ...]]]] = {
         ]
     ],
     "whole": [
-        [(*PYTEST, "tests/cuda")],
-        [cap_soak("moe", 0, "51/50", 300, waves=110)],
+        [cap_soak("moe", 0, "51/50", 330, waves=110)],
+    ],
+    "fused-and-whole": [
+        [
+            cap_soak("gdn_fused", 8, "11/10", 270),
+            cap_soak("gdn_moe_fused", 24, "11/10", 270),
+            table("gdn_fused"),
+            high_branch("gdn_fused"),
+        ],
+        [micro_batches("packed", 120, gib=0)],
+        [micro_batches("padded", 120, gib=0)],
     ],
 }
 

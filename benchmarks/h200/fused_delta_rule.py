@@ -3,11 +3,17 @@
 Segments of one depth run in one varlen call; each starts from its parent's final state. So a layer holds, like the
 plain PyTorch one of `benchmarks.h200.families`, an initial and a final fp32 state a segment, and what the kernel keeps.
 Needs a GPU and `flash-linear-attention`, which is imported when a layer first runs.
+
+The package lets Triton try up to a dozen launch configurations of each of a dozen kernels: minutes of compiling in
+every process. `take_first_configurations` spares them. What a kernel allocates is in its caller's hands and does not
+depend on the configuration; how fast it runs does, so times of these runs say nothing of the package.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,10 +64,25 @@ def levels_of(rows: PackedRows) -> tuple[tuple[Level, ...], Tensor]:
     return tuple(levels), rows.on_device(back)
 
 
+@cache
+def take_first_configurations() -> None:
+    """From now on Triton takes each kernel's first configuration, without trying others."""
+    from triton.runtime.autotuner import Autotuner  # type: ignore[import-not-found, unused-ignore]
+
+    original = Autotuner.__init__
+
+    def with_one_configuration(tuner: Any, *arguments: Any, **named: Any) -> None:
+        original(tuner, *arguments, **named)
+        tuner.configs = tuner.configs[:1]
+
+    Autotuner.__init__ = with_one_configuration
+
+
 class FusedGatedDeltaNet(GatedDeltaNet):
     """As its parent, weight for weight; the delta rule is the fused kernel."""
 
     def forward(self, hidden_PH: Tensor, inputs: LayerInputs) -> Tensor:
+        take_first_configurations()
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
         geometry = self.geometry

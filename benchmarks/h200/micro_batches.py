@@ -36,11 +36,14 @@ QUEUE = 512
 LEAST = 192
 """The queue is filled again when a wave left it shorter than this."""
 
+FULL_GIB = 16
+"""The cap that `QUEUE` and `LEAST` are for; both grow with a larger one."""
+
 
 def main() -> None:
     parser = common_arguments(__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=LOSSES, required=True)
-    parser.add_argument("--gib", type=float, default=16.0, help="memory cap of this process")
+    parser.add_argument("--gib", type=float, default=16.0, help="memory cap of this process; 0: none")
     parser.add_argument("--waves", type=int, default=100)
     parser.add_argument("--law", default="frontier", choices=[*LAWS])
     parser.add_argument("--safety", default="51/50")
@@ -54,12 +57,15 @@ def main() -> None:
     cap_bytes = int(arguments.gib * GIB)
     if device.type == "cuda":
         total_bytes = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, cap_bytes / total_bytes), device)
+        cap_bytes = min(cap_bytes, total_bytes) or total_bytes
+        if cap_bytes < total_bytes:
+            torch.cuda.set_per_process_memory_fraction(cap_bytes / total_bytes, device)
+    arguments.longer = max(1.0, cap_bytes / GIB / FULL_GIB)
     model = model_of(arguments, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     batches = MicroBatches(
         model,
-        memory_bytes=cap_bytes,
+        memory_bytes=cap_bytes if arguments.gib or device.type == "cpu" else None,
         profiles=arguments.out.with_suffix(".profiles.json"),
         law=arguments.law,
         safety=arguments.safety,
@@ -67,7 +73,7 @@ def main() -> None:
     )
     written: list[dict[str, Any]] = []
     for line in soak(batches, model, optimizer, arguments, device):
-        lines.write(line | {"shape": arguments.shape, "law": arguments.law, "gib": arguments.gib})
+        lines.write(line | {"shape": arguments.shape, "law": arguments.law, "gib": cap_bytes / GIB})
         written.append(line)
         if sum(each["event"] == "wave" for each in written) >= arguments.waves or lines.is_over:
             break
@@ -92,14 +98,14 @@ def soak(
     batches: MicroBatches, model: Any, optimizer: torch.optim.Optimizer, arguments: Namespace, device: torch.device
 ) -> Iterator[dict[str, Any]]:
     """A line for every wave and every out-of-memory error; an optimizer step at each refill. Never ends."""
-    scale = 16 if arguments.small else 1
+    scale = 16 if arguments.small else 1 / arguments.longer
     draw = random.Random(arguments.seed)
     sizes, vocabulary = lengths(), 96 if arguments.small else arguments.vocabulary
     is_padded = arguments.shape == "padded"
     queue: list[Sequence_] = []
     while True:
-        while len(queue) < QUEUE // scale:
-            queue.append(draw.choices(range(vocabulary), k=max(4, draw.choice(sizes) // scale)))
+        while len(queue) < QUEUE / scale:
+            queue.append(draw.choices(range(vocabulary), k=max(4, draw.choice(sizes) // max(1, int(scale)))))
         if is_padded:
             queue.sort(key=len, reverse=draw.random() < 0.5)  # by turns long waves and short ones come last
         taken = 0
@@ -110,7 +116,7 @@ def soak(
                     (LOSSES[arguments.shape](model, micro.items, device) / 10_000).backward()
                 taken = micro.indices.stop
                 yield wave_line(micro, len(queue) - taken, time.monotonic() - started)
-                if len(queue) - taken < LEAST // scale:
+                if len(queue) - taken < LEAST / scale:
                     break
                 started = time.monotonic()
         except torch.OutOfMemoryError as error:

@@ -24,6 +24,7 @@ from pricing.cli.progress import Progress
 from pricing.cli.wave_input import GRANULARITIES
 from pricing.formats.profile_file import load_profiles
 from pricing.kernel.law import Law
+from pricing.kernel.made_gradients import is_together
 from pricing.kernel.quantities import Safety
 from pricing.kernel.requests import ONE_LAYER_FULL, RecomputeMode
 from pricing.planner.batch import Batch
@@ -157,10 +158,13 @@ def _read_profiles(path: str | None, signature: str | None) -> tuple[Profiles, s
             raise click.UsageError("--signature chooses from a profile file: give --profile too.")
         return {}, ""
     contents = load_profiles(path)
-    if signature is not None or len(contents.profiles) == 1:
+    of_rows = {
+        known: profile for known, profile in contents.profiles.items() if known is None or not is_together(known)
+    }
+    if signature is not None or len(of_rows) == 1:
         chosen = contents.select(signature)
         return (lambda asked: chosen), ""
-    named = {known: profile for known, profile in contents.profiles.items() if known is not None}
+    named = {known: profile for known, profile in of_rows.items() if known is not None}
     topologies = {known.topology for known in named}
     return named, topologies.pop() if len(topologies) == 1 else ""
 

@@ -33,6 +33,7 @@ from pricing.formats.strict_json import JsonObject, canonical_json, read_json_fi
 from pricing.kernel.bands import NO_EVIDENCE, Anchor, Band, Cover, FrontierEvidence
 from pricing.kernel.errors import PricingError, ProfileError
 from pricing.kernel.forecast import Forecast, ForecastOf, merge_forecasts
+from pricing.kernel.made_gradients import is_together
 from pricing.kernel.merge import merge
 from pricing.kernel.profile import NO_FOOTPRINT, Evidence, EvidenceFields, Profile
 from pricing.kernel.quantities import Sharing
@@ -66,20 +67,29 @@ class ProfileFile:
         return bool(self.profiles or self.splits)
 
     def select(self, signature: str | None = None) -> Profile:
-        """The profile whose signature's digest begins with `signature`, or the only one there is.
+        """The profile whose signature's digest begins with `signature`, or the only one there is (beside what was
+        learned of the same waves together with the gradients they make).
 
         Raises `ProfileError` saying which signatures there are, when none or several fit.
         """
         fitting = [
             profile
             for known, profile in self.profiles.items()
-            if signature is None or (known is not None and known.digest.startswith(signature))
+            if (_is_of_rows(known) if signature is None else _begins(known, signature))
         ]
         if len(fitting) == 1:
             return fitting[0]
         asked = "no signature was named" if signature is None else f"{signature!r} fits {len(fitting)} of them"
         known = ", ".join("(no signature)" if key is None else key.digest for key in self.profiles) or "none"
         raise ProfileError(f"the file holds {len(self.profiles)} profiles and {asked}; signatures: {known}")
+
+
+def _is_of_rows(known: Signature | None) -> bool:
+    return known is None or not is_together(known)
+
+
+def _begins(known: Signature | None, digest: str) -> bool:
+    return known is not None and known.digest.startswith(digest)
 
 
 def load_profile(path: str | os.PathLike[str], signature: str | None = None) -> Profile:

@@ -82,7 +82,7 @@ class Budget:
         """Every part by name."""
         parts = [f"{gib_text(self.free_bytes)} free", f"{gib_text(self.reserve_bytes)} kept in reserve"]
         if self.reservable_bytes is not None:
-            parts.append(f"{gib_text(self.reservable_bytes)} that this process may still take")
+            parts.append(f"{gib_text(self.reservable_bytes)} that this process may still take under its limit")
         parts.append(f"{gib_text(self.reusable_cache_bytes)} cached and reusable")
         if self.held_back_bytes:
             parts.append(f"{gib_text(self.held_back_bytes)} held back for gradients that backward has yet to make")

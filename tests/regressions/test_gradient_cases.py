@@ -237,6 +237,51 @@ def test_a_step_inside_backward_teaches_and_holds_nothing_back(meter: PeakMeter,
     assert training.profile.complete_readings >= 4
 
 
+class HalfMomentum(SignMomentum):
+    """Keeps its states in half as many bytes as there are gradients, and a scratch of its own while it steps."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for value in self._parameters:
+            if value.grad is not None:
+                self._momenta.setdefault(value, torch.zeros_like(value, dtype=torch.bfloat16))
+                value.add_(torch.cat([value.grad.flatten()] * 8)[: value.numel()].view_as(value).sign(), alpha=-1e-5)
+
+
+UNKNOWN = {"momentum": SignMomentum, "half momentum and scratch": HalfMomentum}
+
+
+def stepping_inside(meter: PeakMeter, law: str, kind: type[SignMomentum] | None) -> list[int]:
+    """Peaks that waves of equal rows taught, where an optimizer that torch does not know steps inside each of them."""
+    training = Training(meter=meter, law=law, zero_at="never")
+    optimizer = None if kind is None else kind(training.trained)
+    peaks = []
+    for _ in range(4):
+        for wave in training.rank.forward_micro_batches([request(100)]):
+            loss_of(wave.outputs).backward()
+            if optimizer is not None:
+                optimizer.step()
+            training.waves.append(wave)
+        closing = training.waves[-1].stats.closing
+        assert closing is not None and closing.reading is not None
+        peaks.append(closing.reading.peak_delta_bytes)
+    training.assert_covered()
+    return peaks
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_states_of_an_optimizer_that_torch_does_not_know_are_no_cost_of_rows(
+    meter: PeakMeter, law: str, kind: str
+) -> None:
+    """It is no `torch.optim.Optimizer`, so no hook of torch tells of its step: its states are noticed by what stays
+    allocated after the wave. The first wave, in which they are made, teaches what the same wave does without them."""
+    without = stepping_inside(meter, law, None)
+    within = stepping_inside(meter, law, UNKNOWN[kind])
+    gradient_bytes = 5 * MIB  # of which at least half are states
+    assert abs(within[0] - without[0]) < gradient_bytes // 100
+
+
 @settings(max_examples=6, deadline=None)
 @given(
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),

@@ -14,7 +14,7 @@ from torch import nn
 from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import Request, TrainerRank
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
-from pricing import Profile, observe, required_bytes
+from pricing import Profile, Reading, observe, required_bytes
 from pricing.kernel.quantities import GIB, Safety
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, RecomputeMode, Signature
 from pricing.kernel.shares import SHARE_STEPS
@@ -48,6 +48,7 @@ class Took:
     plan: WavePlan
     peak_delta_bytes: int
     profile: Profile
+    reading: Reading
 
 
 def run_wave(model: nn.Module, meter: PeakMeter, requests: list[Request]) -> Took:
@@ -67,7 +68,7 @@ def run_wave(model: nn.Module, meter: PeakMeter, requests: list[Request]) -> Too
     reading = wave.stats.closing.reading
     assert reading is not None
     profile = observe(Profile(), reading)
-    return Took(plan=wave.stats.plan, peak_delta_bytes=reading.peak_delta_bytes, profile=profile)
+    return Took(plan=wave.stats.plan, peak_delta_bytes=reading.peak_delta_bytes, profile=profile, reading=reading)
 
 
 def _losses(rank: TrainerRank, requests: list[Request]) -> list[Any]:
