@@ -450,7 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commit, ran = known.get("commit") or head(), dict(known.get("results", {}))
     thorough = set(known.get("also_by_slower_tests", ()))
     if options.move:
-        commit, ran = head(), {name: True for name in killed_and_unchanged(ran, commit)}
+        commit, ran = head(), dict.fromkeys(killed_and_unchanged(ran, commit), True)
     again = [name for name, killed in ran.items() if not killed] if "ALL" in options.again else options.again
     thorough -= set(again)
     for library in PRELOADED:
