@@ -317,9 +317,9 @@ def test_a_version_that_is_too_long_to_say_is_counted_in_bits(record: DecisionRe
 
 def test_a_wave_is_no_second_try_unless_it_is_said_to_be() -> None:
     plan, _ = a_plan()
-    for given, noted in (({}, 0), ({"after_out_of_memory": 2}, 2)):
-        recorder = Recorder()
-        recorder.admitted(plan, **given)
+    recorder = Recorder()
+    for noted in (0, 2):
+        recorder.admitted(plan, after_out_of_memory=noted) if noted else recorder.admitted(plan)
         assert recorder.last_record is not None and recorder.last_record.after_out_of_memory == noted
 
 

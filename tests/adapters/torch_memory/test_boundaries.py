@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -138,7 +139,8 @@ def kept_beside(meter: PeakMeter, net: Net, rows: int, size_bytes: int) -> tuple
     """The peak of a wave's reading where, after backward, as much was made and stayed; and what stayed."""
     for parameter in net.parameters:
         parameter.grad = None
-    inputs, account = net.inputs(rows), GradientAccount(net.parameters)
+    parameters: Any = net.parameters
+    inputs, account = net.inputs(rows), GradientAccount(parameters)
     interval = meter.open(wave_of(rows), grads=True, gradients=account)
     outputs = net(inputs)
     interval.forward_done(outputs)
