@@ -60,7 +60,7 @@ class Cap:
     """room_bytes: what a wave may take above what is resident. seconds_an_arm: when an arm is stopped."""
 
     room_bytes: int = 4 * GIB
-    seconds_an_arm: float = 20.0
+    seconds_an_arm: float = 18.0
 
 
 @dataclass(slots=True, kw_only=True)

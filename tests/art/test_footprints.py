@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from adapters.art import LearnedReading, bind, unbind
 from adapters.art.bound_rank import Binding
-from adapters.art.footprints import Footprints, Look
+from adapters.art.footprints import Footprints
 from adapters.torch_memory.simulated_allocator import MIB, SimulatedAllocator
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import Reading, ReadingKind
@@ -18,7 +17,7 @@ from pricing.records.record import Event
 from pricing.records.recorder import Recorder
 from pricing.records.replay import replay
 from tests.adapters.art.simulated import simulated_device
-from tests.art.fragmenting_rank import FragmentingRank, Tally, batch, run_forward
+from tests.art.fragmenting_rank import FragmentingRank, Tally, batch, run_forward, two_batches, understated
 from tests.art.original import Geometry, load_trainer_rank, planning_rank
 from tests.art.test_binding import required, taught_rank
 
@@ -33,21 +32,8 @@ def _simulated_execution(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(load_trainer_rank()._impl.TrainerRank, "_run_flat_plan_with_memory_tracking", run_forward)
 
 
-def two_batches(rank: FragmentingRank, tries: int = 40) -> Tally:
-    tally = Tally()
-    for seed in (1, 2):
-        rank.run(batch(seed), tally, tries)
-    return tally
-
-
 def understate(monkeypatch: MonkeyPatch) -> None:
-    """Every footprint of a wave that ran is told as no more than its allocated peak."""
-    look = Footprints.look
-
-    def silent(self: Footprints, plan: Any, *, ends: bool) -> Look:
-        return replace(look(self, plan, ends=ends), footprint_bytes=0)
-
-    monkeypatch.setattr(Footprints, "look", silent)
+    monkeypatch.setattr(Footprints, "look", understated(Footprints.look))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
