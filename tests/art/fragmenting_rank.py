@@ -89,6 +89,7 @@ class FragmentingRank:
             records=self.events.append,
             footprints=self.device if footprints else False,
         )
+        self.kept_percent = 50
         self.held: list[Block] = []
         self.ran = False
         self.at_start: Callable[[], None] = lambda: None
@@ -109,7 +110,7 @@ class FragmentingRank:
             ) from error
         self.ran = True
         peak = self.allocator.peak_allocated_bytes - baseline
-        self.rank._update_memory_profile(plan, peak, retained_bytes=peak // 2)
+        self.rank._update_memory_profile(plan, peak, retained_bytes=peak * self.kept_percent // 100)
 
     def let_go(self) -> None:
         for block in self.held:
