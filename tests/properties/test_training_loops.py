@@ -17,6 +17,7 @@ from adapters.torch_memory import PeakMeter, StorageCounter
 from adapters.trainer_rank import MicroBatch
 from pricing import required_bytes
 from pricing.kernel.made_gradients import apart, together
+from pricing.planner.plan import Verdict
 from tests.regressions.test_gradient_cases import LAWS, OPTIMIZERS, Training
 
 IS_DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
@@ -71,8 +72,14 @@ def run(training: Training, steps: list[Step], *, alone: bool) -> list[MicroBatc
 
 
 def assert_covered(training: Training) -> None:
-    """No reading lies above the price of its wave now, of rows alone and of rows with the gradients they made."""
+    """No reading lies above the price of its wave now, of rows alone and of rows with the gradients they made.
+
+    But for first waves in which an optimizer that steps inside backward made its states: such a reading is too high by
+    what was made between two looks, and as a seed it does not count (spec/assumptions.md, "Not promised").
+    """
     for wave in training.waves:
+        if training.in_backward and wave.stats.plan.verdict is Verdict.COLD_START:
+            continue
         look, signature = wave.stats.closing, wave.stats.plan.signature
         assert look is not None and look.refusal is None
         for known, reading in ((apart(signature), look.reading), (together(signature), look.reading_with_gradients)):
