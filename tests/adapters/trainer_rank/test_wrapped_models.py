@@ -1,4 +1,4 @@
-"""E12: wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass instead."""
+"""E12: wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass."""
 
 from __future__ import annotations
 
