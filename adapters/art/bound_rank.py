@@ -1,22 +1,28 @@
 """Binding one rank: OpenPipe ART keeps planning and running, this kernel prices, retains, learns and explains.
 
 Four methods are overridden on the instance, never on the class: the required bytes, the retained bytes, the
-profile update, and the tracked run (only to see which price admitted a plan). ART's static floors stay its own:
+profile update, and the tracked run (to see which price admitted a plan). ART's static floors stay its own:
 its estimator is asked with a profile that knows a rate of zero, so that what comes back is outputs and floor
 alone, and the floor enters the law as F.
+
+On a CUDA device the footprint is priced too (`footprints`): a fifth method, the available bytes, then answers for what
+the run does, which gives the cache back where a price does not fit beside it, and learns from what ran out of memory.
+Without one, or without footprints, everything is held against what ART counts, and nothing is released.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 
 from adapters.art.events import AdmittedPlan, LearnedReading, Records
+from adapters.art.footprints import Footprints, Look, OpenWave, RankDevice
 from adapters.art.interface import ArtBindingError, require_interface
 from adapters.art.records import RecordedBy
 from adapters.art.translate import (
@@ -27,11 +33,21 @@ from adapters.art.translate import (
     signature_of,
     workload_of,
 )
+from adapters.torch_memory.out_of_memory import is_out_of_memory, requested_bytes
 from pricing.kernel.law import Law
 from pricing.kernel.laws import find_law
-from pricing.kernel.price import allocated_bytes, allocated_price, retained_evidence_bytes
+from pricing.kernel.price import (
+    Price,
+    allocated_bytes,
+    allocated_price,
+    price,
+    required_bytes,
+    retained_bytes,
+    retained_evidence_bytes,
+)
 from pricing.kernel.profile import Profile, observe
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
+from pricing.kernel.reading import Reading
 from pricing.kernel.requests import RecomputeMode, Signature, Workload
 from pricing.kernel.wave import Wave
 from pricing.records.recorder import Recorder
@@ -42,6 +58,10 @@ _OVERRIDDEN: Final = (
     "_update_memory_profile",
     "_run_flat_plan_with_memory_tracking",
 )
+_YIELDING: Final = "forward_micro_batches"
+"""What ART calls the context of a run whose outputs go to a caller's phase inside the same wave."""
+_AVAILABLE: Final = "_available_memory_bytes"
+"""Overridden with footprints, where the rank has no budget of its own."""
 _PRICES_KEPT: Final = 4_096
 """Priced waves kept so that an admission can be explained. One width search prices a few dozen."""
 _ADMISSIONS_KEPT: Final = 1_024
@@ -67,15 +87,23 @@ class _Ledger:
 class Binding:
     """A bound rank. Made by `bind`, ended by `unbind`.
 
-    `admissions` are the latest plans run, oldest first; `profiles` what was learned, by signature.
+    `admissions` are the latest plans run, oldest first; `profiles` what was learned, by signature. `footprints` are the
+    waves on the rank's device, None where only what is allocated is priced.
     """
 
     def __init__(
-        self, rank: Any, law: Law, safety: Safety, records: Records | None, implementation: ModuleType
+        self,
+        rank: Any,
+        law: Law,
+        safety: Safety,
+        records: Records | None,
+        implementation: ModuleType,
+        device: RankDevice | None,
     ) -> None:
         self.rank = rank
         self.law = law
         self.safety = safety
+        self.footprints = None if device is None else Footprints(device)
         self.admissions: deque[AdmittedPlan] = deque(maxlen=_ADMISSIONS_KEPT)
         self._records = records
         self._ledgers: dict[tuple[Any, bool], _Ledger] = {}
@@ -85,6 +113,7 @@ class Binding:
         self._native_profiles: dict[bool, dict[Any, Any]] = {self._one_layer: rank._memory_profiles}
         self._running: tuple[Callable[[], Any], bool] = (lambda: None), self._one_layer
         self._native = type(rank)
+        self._test_hooks: str = implementation._TEST_HOOKS_ENV
         nothing_learned = implementation._MemoryProfile(bytes_per_token=0.0, packed_tokens=0)
         self._cold_floor = _floor_view(rank, {})
         self._warm_floor = _floor_view(rank, _Everywhere(nothing_learned))
@@ -129,6 +158,7 @@ class Binding:
         """Required bytes of one layout, by the kernel. `facts` are what ART's static floors are made of."""
         if packed_tokens <= 0:
             return output_bytes
+        self._learn_failures()  # before a search prices its first wave, so that one search has one profile
         if _has_own_law(signature):
             own: int = self._original("_estimate_required_memory_bytes_from_values")(
                 self.rank,
@@ -159,7 +189,8 @@ class Binding:
             segment_state_bytes=math.ceil(self.rank._gdn_segment_layer_bytes()) if segments else 0,
             workload=ledger.workload(signature),
         )
-        required = allocated_bytes(wave, ledger.profile, self.law, self.safety)
+        figure = allocated_bytes if self.footprints is None else required_bytes
+        required = figure(wave, ledger.profile, self.law, self.safety)
         self._remember(required, signature, wave, ledger.profile)
         return required
 
@@ -195,7 +226,21 @@ class Binding:
             checkpoint_retained_bytes=math.ceil(checkpoint_retained_bytes),
             workload=ledger.workload(signature),
         )
-        return min(required, retained_evidence_bytes(wave, ledger.profile, self.law, self.safety))
+        figure = retained_evidence_bytes if self.footprints is None else retained_bytes
+        return min(required, figure(wave, ledger.profile, self.law, self.safety))
+
+    def available(self, sample: dict[str, Any] | None = None) -> int:
+        """What a price may be held against (only overridden with footprints): what `Footprints.available_bytes` counts,
+        and no more than ART's own test hook allows. `sample` gets ART's figures, as telemetry.
+        """
+        assert self.footprints is not None
+        available = self.footprints.available_bytes()
+        if sample is None and os.environ.get(self._test_hooks) != "1":
+            return available
+        sample = {} if sample is None else sample
+        self._original(_AVAILABLE)(self.rank, sample)
+        cap = sample.get("test_cap_bytes")
+        return available if cap is None else min(available, max(0, cap - sample["allocated_bytes"]))
 
     def update(
         self, plan: Any, peak_delta_bytes: int, *, retained_bytes: int | None, caller_phase: bool = False
@@ -208,25 +253,87 @@ class Binding:
         )
         if plan.packed_tokens <= 0 or _has_own_law(plan.signature):
             return
+        look = Look(footprint_bytes=None)
+        if self.footprints is not None:
+            look = self.footprints.look(plan, ends=retained_bytes is None)
+            if look.failed is not None:
+                self._learn_out_of_memory(look.failed, None)
+                return
         reading = reading_of(
             plan,
             peak_delta_bytes,
             retained_bytes,
-            caller_phase=caller_phase,
+            caller_phase=caller_phase and not look.was_reset,
             split_child=self._runs_split,
+            footprint_bytes=look.footprint_bytes,
         )
-        ledger = self._ledger(plan.signature, one_layer)
-        ledger.profile = observe(ledger.profile, reading)
-        self._record(LearnedReading(signature=ledger.signature, reading=reading, profile=ledger.profile))
+        self._learn(self._ledger(plan.signature, one_layer), reading)
 
     def run(self, plan: Any, *, check: Any, context: str) -> Any:
-        """Note which price admitted `plan`, then let ART run it."""
-        if plan.packed_tokens > 0 and not _has_own_law(plan.signature):
-            admission = self._admission(plan, check, context)
-            self.admissions.append(admission)
-            self._record(admission)
-            self._running = weakref.ref(plan), self._one_layer
-        return self._original("_run_flat_plan_with_memory_tracking")(self.rank, plan, check=check, context=context)
+        """Note which price admitted `plan`, then let ART run it; with footprints, begin clean where that teaches or is
+        needed, and learn if it runs out of memory.
+        """
+        run = self._original("_run_flat_plan_with_memory_tracking")
+        if plan.packed_tokens <= 0 or _has_own_law(plan.signature):
+            return run(self.rank, plan, check=check, context=context)
+        self._learn_failures()
+        admission = self._admission(plan, check, context)
+        opened = None
+        if self.footprints is not None:
+            ran = _as_it_runs(admission.wave, plan)
+            opened = self.footprints.begin(
+                plan,
+                ran,
+                admission.profile,
+                filed_under=self._ledger(plan.signature),
+                required_bytes=admission.price.required_bytes if admission.split_child else admission.admitted_bytes,
+                available_bytes=admission.available_bytes,
+                is_split_child=admission.split_child,
+                ends_with_forward=context != _YIELDING,
+            )
+            admission = replace(
+                admission,
+                budget=opened.budget,
+                released_cache=opened.released_cache,
+                started_clean=opened.is_clean,
+            )
+        self.admissions.append(admission)
+        self._record(admission)
+        self._running = weakref.ref(plan), self._one_layer
+        try:
+            return run(self.rank, plan, check=check, context=context)
+        except BaseException as error:
+            if opened is not None and self.footprints is not None:
+                if is_out_of_memory(error):
+                    self._learn_out_of_memory(opened, error)
+                else:
+                    self.footprints.drop(opened)
+            raise
+
+    # --- learning ---
+
+    def _learn(self, ledger: _Ledger, reading: Reading, requested: int | None = None) -> None:
+        ledger.profile = observe(ledger.profile, reading)
+        self._record(
+            LearnedReading(
+                signature=ledger.signature, reading=reading, profile=ledger.profile, requested_bytes=requested
+            )
+        )
+
+    def _learn_out_of_memory(self, opened: OpenWave, error: BaseException | None) -> None:
+        """No wave as large is admitted into as little again (INV-16)."""
+        assert self.footprints is not None
+        self._learn(
+            opened.filed_under,
+            self.footprints.out_of_memory(opened, error),
+            requested=None if error is None else requested_bytes(error),
+        )
+
+    def _learn_failures(self) -> None:
+        """Learn from waves that ran out of memory in their caller's phase, which ART does not hear of."""
+        if self.footprints is not None:
+            for opened in self.footprints.failed():
+                self._learn_out_of_memory(opened, None)
 
     # --- bookkeeping ---
 
@@ -261,13 +368,17 @@ class Binding:
             signature=self._ledger(plan.signature).signature,
             wave=wave,
             profile=profile,
-            price=allocated_price(wave, profile, self.law, self.safety),  # ART reads no footprints and plans without
+            price=self._price(wave, profile),
             packed_rows=plan.packed_tokens,
             logical_rows=plan.active_logical_tokens,
             admitted_bytes=admitted,
             available_bytes=available,
             split_child=split_child,
         )
+
+    def _price(self, wave: Wave, profile: Profile) -> Price:
+        """The price by what this rank reads of its device."""
+        return (allocated_price if self.footprints is None else price)(wave, profile, self.law, self.safety)
 
     def _price_anew(self, plan: Any) -> tuple[Any, Wave, Profile]:
         """Price exactly this plan: a split's child, or a plan that ART admitted with buffers of its own on top."""
@@ -304,6 +415,7 @@ def bind(
     law: str | Law = "warm",
     safety: str | Safety = DEFAULT_SAFETY,
     records: Records | Recorder | None = None,
+    footprints: bool | RankDevice = True,
 ) -> Binding:
     """Make `rank`, an OpenPipe ART `TrainerRank`, price, retain, learn and explain with this kernel.
 
@@ -311,6 +423,14 @@ def bind(
     (growth of communication buffers, checkpoint gradients of a split) keeps ART's own 1.1. `records` is called
     with every admission and every observation, or a `Recorder` that turns them into decision records. ART's
     opt-in `bounded_forward_peaks` scope is another law, made of single roots: its signatures stay with ART.
+
+    footprints: on a CUDA device with PyTorch's own allocator, read what each wave takes of the device beside what it
+    allocates, and hold the higher of the two prices (INV-15) against what the driver, the process's memory fraction and
+    the idle cache give. Where only the cache makes a wave fit, or its footprint is not known yet, the cache is given
+    back right before the wave runs (INV-17). A wave that ran out of memory, in its forward or in the caller's phase,
+    raises the price of every wave as large (INV-16, INV-18); ART's error goes on to the caller. A budget that the rank
+    was given (`_available_memory_bytes` set on it) stays. False, or no such device: what is allocated is priced,
+    against what ART counts, and nothing is released. A `RankDevice` stands in for the rank's own.
 
     Raises `ArtInterfaceError` if the rank's methods are not those this adapter was written for,
     `ArtBindingError` if one of them is overridden on this rank already, `UnknownLawError`, `SafetyError`.
@@ -320,13 +440,16 @@ def bind(
     if overridden:
         raise ArtBindingError(f"this rank is bound already, or overrides of its own: {', '.join(overridden)}")
     law, safety = find_law(law) if isinstance(law, str) else law, Safety.parse(safety)
+    device = footprints if isinstance(footprints, RankDevice) else RankDevice.of(rank) if footprints else None
     if isinstance(records, Recorder):
-        records = RecordedBy(records, law, safety)
-    binding = Binding(rank, law, safety, records, implementation)
+        records = RecordedBy(records, law, safety, footprints=device is not None)
+    binding = Binding(rank, law, safety, records, implementation, device)
     for name, method in zip(
         _OVERRIDDEN, (binding.required, binding.retained, binding.update, binding.run), strict=True
     ):
         setattr(rank, name, method)
+    if device is not None and _AVAILABLE not in vars(rank):
+        setattr(rank, _AVAILABLE, binding.available)
     return binding
 
 
@@ -339,11 +462,24 @@ def unbind(rank: Any) -> None:
             raise ArtBindingError(f"this rank is not bound: {name} is not overridden by this adapter")
     for name in _OVERRIDDEN:
         delattr(rank, name)
+    if isinstance(getattr(vars(rank).get(_AVAILABLE), "__self__", None), Binding):
+        delattr(rank, _AVAILABLE)
 
 
 def _has_own_law(signature: Any) -> bool:
     """Whether ART prices this signature by its bounded peaks, a law of its own."""
     return bool(getattr(signature, "bounded_forward_peak", False))
+
+
+def _as_it_runs(wave: Wave, plan: Any) -> Wave:
+    """The wave of `plan` itself: ART may have priced an upper bound of it."""
+    return replace(
+        wave,
+        packed_rows=int(plan.packed_tokens),
+        logical_rows=int(plan.active_logical_tokens),
+        grad_segments=int(plan.grad_segment_count),
+        output_bytes=int(plan.output_bytes),
+    )
 
 
 class _Everywhere(dict[Any, Any]):

@@ -35,6 +35,7 @@ METHODS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "_update_memory_profile": "self, plan, peak_delta_bytes, *, retained_bytes, caller_phase=False",
         "_run_flat_plan_with_memory_tracking": "self, plan, *, check, context",
+        "_available_memory_bytes": "self, sample=None",
         "_plan_cost": "self, plan",
         "_one_layer_recompute": "self",
         "_gdn_segment_layer_bytes": "self",

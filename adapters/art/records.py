@@ -14,13 +14,15 @@ class RecordedBy:
     """Feeds one `Recorder` from the events of one rank: a ticket an admission, closed by its last reading.
 
     A wave gives a forward reading and, where ART yields it to a caller, a second one that closes it. A forward that
-    nothing follows (`dp_rank_forward`, a child of a split) is closed by the next admission or by `close`.
+    nothing follows (`dp_rank_forward`, a child of a split) is closed by the next admission or by `close`. Without
+    footprints a record says what was held against the budget then: the price of what is allocated.
     """
 
-    def __init__(self, recorder: Recorder, law: Law, safety: Safety) -> None:
+    def __init__(self, recorder: Recorder, law: Law, safety: Safety, *, footprints: bool = False) -> None:
         self._recorder = recorder
         self._law = law
         self._safety = safety
+        self._footprints = footprints
         self._ticket: DecisionRecord | None = None
         self._reading: Reading | None = None
 
@@ -34,7 +36,13 @@ class RecordedBy:
                 signature=event.signature,
                 law=self._law,
                 safety=self._safety,
+                budget=event.budget,
+                footprints=self._footprints,
             )
+            return
+        if event.reading.kind is ReadingKind.OUT_OF_MEMORY:
+            ticket, self._ticket, self._reading = self._ticket, None, None
+            self._recorder.out_of_memory(ticket, requested_bytes=event.requested_bytes)
             return
         self._reading = event.reading
         if event.reading.kind in (ReadingKind.WHOLE_WAVE, ReadingKind.INTERRUPTED):

@@ -7,6 +7,7 @@ module imports nothing of ART and can be tested without it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -75,9 +76,16 @@ def workload_of(original: Any, recompute: RecomputeMode) -> Workload:
 
 
 def reading_of(
-    plan: Any, peak_delta_bytes: int, retained_bytes: int | None, *, caller_phase: bool, split_child: bool
+    plan: Any,
+    peak_delta_bytes: int,
+    retained_bytes: int | None,
+    *,
+    caller_phase: bool,
+    split_child: bool,
+    footprint_bytes: int | None = None,
 ) -> Reading:
     """ART's reading of one plan. `caller_phase` is its word for a complete one, given where the interval was whole.
+    `footprint_bytes` is what this project's reader saw beside it, None without a clean start.
 
     ART counts no forward's return as complete, not even of a gradient-free `dp_rank_forward`, so neither does this.
     A gradient wave whose whole-wave reading shows no compute ran no backward: it is `interrupted`, so that it can never
@@ -90,12 +98,13 @@ def reading_of(
         grad_segments=int(plan.grad_segment_count),
         output_bytes=int(plan.output_bytes),
         peak_delta_bytes=int(peak_delta_bytes),
+        footprint_bytes=None if footprint_bytes is None else max(footprint_bytes, int(peak_delta_bytes)),
         retained_bytes=None if retained_bytes is None else int(retained_bytes),
         grads=grads,
         kind=_kind(caller_phase, retained_bytes is not None, split_child),
     )
     if reading.kind is ReadingKind.WHOLE_WAVE and grads and reading.compute_bytes == 0:
-        return _interrupted(reading)
+        return replace(reading, kind=ReadingKind.INTERRUPTED)
     return reading
 
 
@@ -105,19 +114,6 @@ def _kind(caller_phase: bool, at_forward_return: bool, split_child: bool) -> Rea
     if caller_phase:
         return ReadingKind.WHOLE_WAVE
     return ReadingKind.FORWARD_ONLY if at_forward_return else ReadingKind.INTERRUPTED
-
-
-def _interrupted(reading: Reading) -> Reading:
-    return Reading(
-        packed_rows=reading.packed_rows,
-        logical_rows=reading.logical_rows,
-        grad_segments=reading.grad_segments,
-        output_bytes=reading.output_bytes,
-        peak_delta_bytes=reading.peak_delta_bytes,
-        retained_bytes=reading.retained_bytes,
-        grads=reading.grads,
-        kind=ReadingKind.INTERRUPTED,
-    )
 
 
 def adopted_profile(original: Any) -> Profile:

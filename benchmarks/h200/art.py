@@ -6,7 +6,10 @@
 Writes DIR/art_h200.jsonl, one line an event, flushed as it happens, and DIR/art_h200.json, the summary. The
 same batches run three times over one model: with ART's own pricing, bound to the warm law and bound to the
 frontier law, each from an empty profile and under one budget, after an unrecorded pass that pays for
-compilation.
+compilation. These arms price what is allocated alone, as ART does.
+
+Then the device itself is made small, and the arms of `art_capped` run to its edge: ART's own pricing, and the frontier
+law with and without footprints. `--capped` runs these alone. The process must have the GPU for itself.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import torch
 
 from adapters.art import Admission, Binding, Observation, bind
 from adapters.art.interface import installed_version
-from benchmarks.h200 import art_model
+from benchmarks.h200 import art_capped, art_model
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import ReadingKind
 from tests.art.original import load_trainer_rank
@@ -39,6 +42,7 @@ class Workload:
     """Batches of prompts with rollouts that share them; lengths in tokens."""
 
     batches: int = 2
+    edge_batches: int = 4
     prompts: int = 16
     rollouts: int = 8
     prompt: int = 1_024
@@ -75,20 +79,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--small", action="store_true", help="a tiny model and batch")
+    parser.add_argument("--capped", action="store_true", help="only the arms at the edge of a small device")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     options.out.mkdir(parents=True, exist_ok=True)
-    shape, workload = art_model.ModelShape(), Workload()
+    shape, workload, cap = art_model.ModelShape(), Workload(), art_capped.Cap()
     if options.small:
         shape = art_model.ModelShape(hidden=64, layers=2, heads=4, query_groups=2, ffn=128, vocabulary=512)
-        workload = Workload(batches=1, prompts=3, rollouts=3, prompt=96, completion=(16, 32), budget_bytes=1 << 60)
+        workload = Workload(
+            batches=1, edge_batches=1, prompts=3, rollouts=3, prompt=96, completion=(16, 32), budget_bytes=1 << 60
+        )
+        cap = art_capped.Cap(seconds_an_arm=5.0)
     with open(options.out / "art_h200.jsonl", "w") as stream:
-        summary = run(shape, workload, Log(stream))
+        summary = run(shape, workload, cap, Log(stream), uncapped=not options.capped)
     (options.out / "art_h200.json").write_text(json.dumps(summary, indent=1) + "\n")
     print(table(summary))
 
 
-def run(shape: art_model.ModelShape, workload: Workload, log: Log) -> dict[str, Any]:
+def run(
+    shape: art_model.ModelShape, workload: Workload, cap: art_capped.Cap, log: Log, *, uncapped: bool
+) -> dict[str, Any]:
     """All arms; a failing arm is recorded with its error and does not stop the others."""
     environment = describe_environment()
     log.write("environment", **environment)
@@ -96,7 +106,8 @@ def run(shape: art_model.ModelShape, workload: Workload, log: Log) -> dict[str, 
     batches = [make_batch(workload, shape.vocabulary, seed) for seed in range(workload.batches)]
     log.write("model", shape=asdict(shape), parameters=sum(p.numel() for p in first.runtime.model[0].parameters()))
     arms: list[Arm] = []
-    for name, law in (("compile", None), ("original", None), ("warm", "warm"), ("frontier", "frontier")):
+    names: tuple[tuple[str, str | None], ...] = (("original", None), ("warm", "warm"), ("frontier", "frontier"))
+    for name, law in (("compile", None), *(names if uncapped else ())):
         arm = Arm(name=name)
         try:
             run_arm(arm, law, first.runtime, batches, workload, log)
@@ -104,11 +115,15 @@ def run(shape: art_model.ModelShape, workload: Workload, log: Log) -> dict[str, 
             arm.error = f"{type(error).__name__}: {error}"
             log.write("error", arm=name, error=arm.error, trace=traceback.format_exc().splitlines()[-12:])
         arms.append(arm)
+    edge_batches = [make_batch(workload, shape.vocabulary, seed) for seed in range(workload.edge_batches)]
+    capped = art_capped.run_arms(first.runtime, edge_batches, cap, log.write)
     return {
         "environment": environment,
         "shape": asdict(shape),
         "workload": asdict(workload),
         "arms": [{"name": arm.name, **summarize(arm), "waves": arm.waves} for arm in arms if arm.name != "compile"],
+        "cap": asdict(cap),
+        "capped": [{**art_capped.summarize(arm), "waves_run": arm.waves, "failures": arm.failures} for arm in capped],
     }
 
 
@@ -163,7 +178,7 @@ def run_arm(arm: Arm, law: str | None, runtime: Any, batches: list[list[Any]], w
     peaks: list[int] = []
     binding: Binding | None = None
     if law is not None:
-        binding = bind(rank, law=law, records=lambda event: note_peak(event, peaks))
+        binding = bind(rank, law=law, footprints=False, records=lambda event: note_peak(event, peaks))
     else:
         listen(rank, peaks)
     planning: list[float] = []
@@ -291,7 +306,7 @@ def table(summary: dict[str, Any]) -> str:
     for arm in summary["arms"]:
         facts = {**arm, "waves": len(arm["waves"])}
         lines.append("  ".join(f"{facts[column]!s:>28}" for column in columns))
-    return "\n".join(lines)
+    return "\n".join([*lines, "", art_capped.table(summary["capped"])])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from pricing.kernel.wave import Wave
 from pricing.planner.budget import Budget
 
 SCHEMA_VERSION: Final = 2
+ALLOCATED_ALONE_VERSION: Final = 1
 """Version of the format. Fields may be added within a version; a change of meaning or a removal raises it. In version
 1 a wave's price was that of what it allocates; since version 2 it is the higher of that and its footprint's."""
 

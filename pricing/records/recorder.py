@@ -226,8 +226,11 @@ class Recorder:
         safety: Safety = DEFAULT_SAFETY,
         budget: Budget | None = None,
         index: int | None = None,
+        footprints: bool = True,
     ) -> DecisionRecord:
-        """A wave was priced by itself, without this project's planner, and is about to run. Returns a ticket."""
+        """A wave was priced by itself, without this project's planner, and is about to run. Returns a ticket.
+
+        footprints: False where what is allocated is all that was priced (`record_of_price`)."""
         record = record_of_price(
             wave,
             profile,
@@ -238,6 +241,7 @@ class Recorder:
             budget=budget,
             name=self.name,
             index=self._numbered(index),
+            footprints=footprints,
         )
         self._last = record
         return record

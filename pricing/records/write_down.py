@@ -10,7 +10,7 @@ from pricing.formats.profile_file import profile_to_json
 from pricing.formats.strict_json import canonical_json
 from pricing.kernel.law import Law
 from pricing.kernel.laws import DEFAULT_LAW
-from pricing.kernel.price import price
+from pricing.kernel.price import allocated_price, price
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import DEFAULT_SAFETY, Safety
 from pricing.kernel.requests import Signature, Workload
@@ -19,6 +19,7 @@ from pricing.planner.budget import Budget, fits
 from pricing.planner.curve import gather
 from pricing.planner.rules import Verdict
 from pricing.records.record import (
+    ALLOCATED_ALONE_VERSION,
     SCHEMA_VERSION,
     BudgetFacts,
     ChildFacts,
@@ -166,14 +167,19 @@ def record_of_price(
     budget: Budget | None = None,
     name: str = "",
     index: int = 0,
+    footprints: bool = True,
 ) -> DecisionRecord:
-    """The record of a wave that was priced by itself: it runs where its price fits `available_bytes`."""
+    """The record of a wave that was priced by itself: it runs where its price fits `available_bytes`.
+
+    footprints: False where the trainer holds the price of what is allocated against its budget. The record is then of
+    version 1, which knows no other, so that it replays to what was decided.
+    """
     table = RegimeTable()
     facts = table.add(wave, profile, signature)
-    priced = price(wave, profile, law, safety)
+    priced = (price if footprints else allocated_price)(wave, profile, law, safety)
     runs = fits(priced.required_bytes, available_bytes)
     return DecisionRecord(
-        schema_version=SCHEMA_VERSION,
+        schema_version=SCHEMA_VERSION if footprints else ALLOCATED_ALONE_VERSION,
         event=Event.ADMITTED if runs else Event.REFUSED,
         name=name,
         index=index,
@@ -181,7 +187,7 @@ def record_of_price(
         safety=priced.safety,
         verdict=str(Verdict.RUN if runs else Verdict.REFUSE),
         wave=facts,
-        price=PriceFacts.of(priced),
+        price=PriceFacts.of(priced) if footprints else PriceFacts.of_allocated(priced),
         required_bytes=priced.required_bytes,
         available_bytes=available_bytes,
         budget=None if budget is None else BudgetFacts.of(budget),

@@ -27,7 +27,7 @@ def test_no_answer_over_2400_random_histories_leaves_the_interval(answers: list[
 
 def test_the_random_histories_reach_every_binding_term(answers: list[Answer]) -> None:
     reached = Counter(answer.binding_term for answer in answers)
-    expected = set(BindingTerm) - {BindingTerm.NOTHING_TO_RUN}
+    expected = set(BindingTerm) - {BindingTerm.NOTHING_TO_RUN, BindingTerm.FORECAST}  # ART forecasts nothing
     assert set(reached) == expected
     assert min(reached.values()) >= 50
 

@@ -1,4 +1,5 @@
-"""E12: wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass."""
+"""Wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass instead
+(E12)."""
 
 from __future__ import annotations
 
