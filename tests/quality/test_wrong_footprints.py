@@ -109,7 +109,8 @@ WRONG_FOOTPRINTS = [
 def histories(draw: st.DrawFn) -> list[Reading]:
     """Any, or a dear wave that ran out of memory before cheap ones that did not: what must be held against those."""
     told_of = draw(st.lists(small_readings_with_footprints(), max_size=5))
-    if told_of and draw(st.booleans()):
+    aimed = draw(st.booleans())
+    if aimed and told_of:
         whole = [replace(reading, kind=ReadingKind.WHOLE_WAVE) for reading in told_of[1:]]
         dear = told_of[0].peak_delta_bytes + draw(counts(1 << 24))
         return [replace(told_of[0], kind=ReadingKind.OUT_OF_MEMORY, footprint_bytes=dear), *whole]
