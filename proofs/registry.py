@@ -40,6 +40,7 @@ FOLDERS: Final = MappingProxyType(
         "inv20_liveness": "INV-20",
         "affine": "affine",
         "shares": "shares",
+        "head": "head",
         "frontier": "frontier",
         "assembly": "assembly",
         "any_number": "any number",

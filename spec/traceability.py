@@ -26,6 +26,7 @@ TABLE = ROOT / "spec" / "traceability.md"
 BEYOND = {
     "reachable": 'What "reachable profile" means: the inductive invariant that the other statements start from',
     "shares": "What one mixed wave taught covers every wave of its kinds, in proportion (assumption SHARES)",
+    "head": "What a wave teaches covers whatever rows of it have labels (assumption LABELS)",
     "affine": "A warm floor that covers a fixed cost plus a rate covers it at every size (assumption AFFINE)",
     "frontier": "The frontier law's invariants, for any number of bands",
     "device": "End to end: on a device that satisfies the named assumptions an admitted wave stays within its price",

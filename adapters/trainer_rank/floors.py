@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
+import adapters.trainer_rank.head as head
 from adapters.trainer_rank.packed_model import ModelFacts
 from pricing.kernel.quantities import MIB
 from pricing.planner.plan import WaveShape
@@ -76,4 +76,4 @@ class Floors:
             return 0
         buffers = 2 if self.has_entropy else bool(shape.grad_segments)
         bytes_per_logit = self.facts.dtype_bytes + FP32_BYTES * buffers
-        return min(shape.shared_rows, HEAD_CHUNK_ROWS) * self.facts.vocabulary * bytes_per_logit
+        return min(shape.shared_rows, head.HEAD_CHUNK_ROWS) * self.facts.vocabulary * bytes_per_logit

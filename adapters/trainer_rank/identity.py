@@ -18,7 +18,7 @@ import functools
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -65,13 +65,15 @@ register_module_module_registration_hook(_note_registration)
 class ModelIdentity:
     """The identity of one model in this process. An object that is no `nn.Module` has none."""
 
-    def __init__(self, model: object) -> None:
+    def __init__(self, model: object, beside: Callable[[], Mapping[str, str]] = dict) -> None:
+        """beside: what its waves depend on too and the model does not hold; looked at before every wave."""
         self._model = model if isinstance(model, nn.Module) else None
+        self._beside = beside
         self._said: set[str] = set()
         self._values: dict[str, set[str]] = {}  # that each setting took
         self._no_settings: set[str] = set()
         self._read()
-        self.facts, self._settings_then = self._now, self._settings_now
+        self.facts, self._settings_then, self._beside_then = self._now, self._settings_now, dict(beside())
 
     def live(self) -> str:
         """How the model runs now: empty for what it was at the start, in ordinary surroundings."""
@@ -84,15 +86,17 @@ class ModelIdentity:
         settings_then = {
             name: text for name, text in self._settings_then.items() if len(self._values[name]) <= MOST_VALUES
         }
-        return _differences(self.facts, self._now) + _differences(settings_then, self._settings_now)
+        beside = _differences(self._beside_then, self._beside())
+        return _differences(self.facts, self._now) + _differences(settings_then, self._settings_now) + beside
 
     def _changed(self) -> list[str]:
-        if self._now == self.facts and self._settings_now == self._settings_then:
+        beside = self._beside()
+        if (self._now, self._settings_now, beside) == (self.facts, self._settings_then, self._beside_then):
             return []
         differences = self.differences()
         if not differences:
             return []
-        digest = _digest([sorted(self._now.items()), sorted(self._settings_now.items())])
+        digest = _digest([sorted(facts.items()) for facts in (self._now, self._settings_now, beside)])
         if digest not in self._said:
             self._said.add(digest)
             _log.warning(
@@ -366,8 +370,17 @@ def saved_tensors_are_hooked() -> bool:
     return top is not None and top(False) is not None
 
 
+_ATTENTION_KERNELS: Final[dict[str, Callable[[], bool]]] = {
+    "flash": torch.backends.cuda.flash_sdp_enabled,
+    "memory-efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
+    "math": torch.backends.cuda.math_sdp_enabled,
+}
+"""Kernels of torch's attention that may be turned off, for a stretch or for good; what is left takes other memory."""
+
+
 def surroundings() -> list[str]:
-    """What the calling code has set around the model: autocast, and hooks on saved tensors."""
+    """What the calling code has set around the model: autocast, hooks on saved tensors, kernels that are off."""
     words = []
     for device in ("cuda", "cpu"):
         if torch.is_autocast_enabled(device):
@@ -376,4 +389,7 @@ def surroundings() -> list[str]:
         words.append("saved tensors hooked")
     if torch.are_deterministic_algorithms_enabled():
         words.append("deterministic algorithms")
+    without = [name for name, is_enabled in _ATTENTION_KERNELS.items() if not is_enabled()]
+    if without:
+        words.append(f"attention without {', '.join(without)}")
     return words

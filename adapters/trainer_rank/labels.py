@@ -14,10 +14,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from adapters.trainer_rank.head import HEAD_CHUNK_ROWS, IGNORED_TARGET
+import adapters.trainer_rank.head as head
+from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.packed_model import ModelFacts
 from adapters.trainer_rank.request import Request, target_entries
 from adapters.trainer_rank.rows import Ints
+from pricing.kernel.head_rows import chunk_rows, lacking_bytes
 
 FP32_BYTES = 4
 
@@ -40,8 +42,8 @@ def unprojected_bytes(
     each_bytes = logit_bytes(facts.dtype_bytes, is_tempered=dear)
     for k in {None, *(request.top_k for request in requests)}:
         rows, fullest = _rows_of_passes(requests, positions, k)
-        most = max(most, (rows - fullest) * each_bytes + fullest * buffer_bytes)
-    return most * facts.vocabulary
+        most = max(most, lacking_bytes(rows, fullest, each_bytes, buffer_bytes, facts.vocabulary))
+    return most
 
 
 def logit_bytes(dtype_bytes: int, *, is_tempered: bool) -> int:
@@ -83,4 +85,4 @@ def _labelled(request: Request, rows: Ints) -> Ints:
 def _chunk_rows(rows: Iterable[Ints]) -> int:
     """Distinct rows, a chunk at most."""
     found = list(rows)
-    return min(HEAD_CHUNK_ROWS, len(np.unique(np.concatenate(found)))) if found else 0
+    return chunk_rows(len(np.unique(np.concatenate(found))), head.HEAD_CHUNK_ROWS) if found else 0

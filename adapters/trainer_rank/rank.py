@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
+import adapters.trainer_rank.head as head
 from adapters.torch_memory import BudgetSampler, PeakMeter, Role, meter_for
 from adapters.torch_memory.trust import environment_facts
 from adapters.trainer_rank.arguments import as_law, as_safety
 from adapters.trainer_rank.binding import CHECK_AT_BINDING, PackedModel, bind_model
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.floors import COLD_TRANSIENT_BYTES
-from adapters.trainer_rank.head import HEAD_CHUNK_ROWS
 from adapters.trainer_rank.identity import ModelIdentity
 from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_work import Item, PackedWork
@@ -84,7 +84,7 @@ class TrainerRank(WaveLoop):
     ) -> None:
         chosen_law, chosen_safety = as_law(law), as_safety(safety)
         self._model = bind_model(model, check=check)
-        self._identity = ModelIdentity(model)
+        self._identity = ModelIdentity(model, head_facts)
         device = _device_of(model) if device is None else torch.device(device)
         meter = meter_for(device) if meter is None else meter
         super().__init__(
@@ -247,9 +247,14 @@ def _environment(model: PackedModel, identity: ModelIdentity, device: torch.devi
             "vocabulary": str(facts.vocabulary),
             "dtype": str(facts.dtype),
             "segment_state_bytes": str(facts.segment_state_bytes),
-            "head_chunk_rows": str(HEAD_CHUNK_ROWS),
         }
+        | head_facts()
     )
+
+
+def head_facts() -> dict[str, str]:
+    """What the head's workspace depends on; like a model's settings it may be changed in a running process."""
+    return {"head_chunk_rows": str(head.HEAD_CHUNK_ROWS)}
 
 
 def _device_of(model: nn.Module | PackedModel) -> torch.device:

@@ -293,7 +293,7 @@ def summarize(run: CapRun) -> dict[str, Any]:
         "left_out_items": run.left_out_items,
         "mean_reserved_over_room": round(statistics.mean(ratios), 4) if ratios else None,
         "highest_reserved_over_room": max(ratios, default=None),
-        "waves_under": sum(_is_under(wave) for wave in run.waves),
+        "waves_under": sum(map(_is_under, run.waves)) if any("kind" in wave for wave in run.waves) else None,
         "priced_by_footprint": sum(wave.get("quantity") == "footprint" for wave in run.waves),
         "releases": run.releases,
         "release_seconds": round(run.release_seconds, 4),

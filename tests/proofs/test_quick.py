@@ -53,6 +53,7 @@ def test_every_invariant_has_theorem_probe_and_harness_and_nothing_else_is_claim
         "reachable",
         "affine",
         "shares",
+        "head",
         "frontier",
         "device",
         "planner",

@@ -1,5 +1,5 @@
 """Which errors mean that the device ran out of memory. Texts as the libraries print them, and their neighbours that
-mean something else."""
+mean something else (E05)."""
 
 from __future__ import annotations
 

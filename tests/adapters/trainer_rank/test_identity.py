@@ -1,4 +1,5 @@
-"""What a profile's waves have in common: the model, how it runs, and what changes while it runs."""
+"""What a profile's waves have in common: the model, how it runs, and what changes while it runs (E10), and floors
+that are none (E04)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from adapters.torch_memory import PeakMeter
-from adapters.trainer_rank import Request, TrainerRank
+from adapters.trainer_rank import Request, TrainerRank, head
 from adapters.trainer_rank.identity import ModelIdentity, number_ranges
 from pricing.kernel.quantities import GIB
 from pricing.planner.plan import Verdict
@@ -294,6 +295,40 @@ def test_an_edit_between_two_waves_of_one_call_is_noticed_at_the_next(meter: Pea
         model.config.mlp_bias = True
     assert [plan.verdict for plan in seen] == [Verdict.COLD_START] * 2
     assert seen[0].signature != seen[1].signature and "config.mlp_bias" in seen[1].signature.topology
+
+
+def test_a_head_of_other_chunks_is_noticed_in_a_running_process_and_in_the_file(
+    meter: PeakMeter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """However often it changes: it is no counter. What the head needs follows at once, in floors too."""
+    path, model = tmp_path / "profiles.json", llama(vocab_size=997)
+    rank = rank_of(model, meter, profiles=path, cold_transient_bytes=0)
+    train(rank)
+    before, wave_floor = rank.plan(items()).signature, rank.plan(items()).wave.floor_bytes
+    seen = [before]
+    with caplog.at_level("WARNING"):
+        for rows in (8, 16, 32, 64, 128, 256):
+            monkeypatch.setattr(head, "HEAD_CHUNK_ROWS", rows)
+            plan = rank.plan(items())
+            assert plan.verdict is Verdict.COLD_START and "head_chunk_rows" in plan.signature.topology
+            seen.append(plan.signature)
+            if rows == 8:
+                assert plan.wave.floor_bytes < wave_floor
+    assert len(set(seen)) == 7
+    assert "head_chunk_rows: was 512, now 8" in caplog.text
+    refusal = rank_of(model, meter, profiles=path).profiles.refusal
+    assert refusal is not None and "head_chunk_rows: file 512, here 256" in refusal
+    monkeypatch.setattr(head, "HEAD_CHUNK_ROWS", 512)
+    assert rank.plan(items()).signature == before
+
+
+def test_attention_kernels_that_are_off_are_part_of_the_signature(meter: PeakMeter) -> None:
+    rank = rank_of(llama(), meter)
+    before = rank.plan(items()).signature
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        inside = rank.plan(items()).signature
+    assert inside.topology.endswith("attention without flash, memory-efficient, cudnn")
+    assert rank.plan(items()).signature == before != inside
 
 
 def test_an_edit_that_is_undone_ends_its_identity(meter: PeakMeter) -> None:

@@ -240,7 +240,7 @@ def test_a_call_inside_a_loss_is_run_again_with_its_wave(meter: PeakMeter) -> No
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_caller_who_tries_again_by_himself_gets_on(meter: PeakMeter, plain: bool) -> None:
-    """Each try is narrower. Without `with wave:` the rank learns from what the caller says at the next one."""
+    """Each try is narrower (E06). Without `with wave:` the rank learns from what the caller says at the next one."""
     items = items_of(0, 8)
     model = decoder(CPU, recomputes=True)
     rank = a_rank(meter, model)

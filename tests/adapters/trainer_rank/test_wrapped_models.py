@@ -1,4 +1,5 @@
-"""Wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass instead."""
+"""Wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass instead
+(E12)."""
 
 from __future__ import annotations
 

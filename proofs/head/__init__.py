@@ -1,0 +1,1 @@
+"""What a wave teaches of a head in chunks (assumption LABELS)."""
