@@ -78,7 +78,9 @@ class ModelIdentity:
     def live(self) -> str:
         """How the model runs now: empty for what it was at the start, in ordinary surroundings."""
         self._look()
-        return ", ".join([*self._changed(), *self._execution, *surroundings()])
+        drops_nothing = bool(self._dropping) and not any(module.training for module in self._dropping)
+        words = ["dropout off"] if drops_nothing else []
+        return ", ".join([*self._changed(), *self._execution, *words, *surroundings()])
 
     def differences(self) -> list[str]:
         """What differs from the start, a sentence each: `config.hidden_act: was silu, now relu`."""
@@ -169,6 +171,7 @@ class ModelIdentity:
         modules = [] if model is None else list(model.modules())
         self._held = [[*module._modules.values(), *module._parameters.values()] for module in modules]
         self._looked_at = [(module.__dict__, self._plain_attributes(module)) for module in modules]
+        self._dropping = [module for module in modules if drops(module)]
         self._layers = [] if model is None else decoder_layers(model)
         self._execution: list[str] = [] if model is None else execution_words(model, self._layers)
         self._seen = self._flags()
@@ -270,6 +273,16 @@ def module_settings(model: nn.Module) -> dict[str, str]:
             family, at = _family(f"{path}.{name}" if path else name)
             families.setdefault(f"setting {family}", {}).setdefault(_short(str(value)), []).append(at)
     return {family: _in_words(kinds) for family, kinds in families.items()}
+
+
+def drops(module: nn.Module) -> bool:
+    """Whether the module drops something out while it trains: then backward keeps what was dropped, and does not where
+    the model is in eval mode."""
+    return any(
+        type(value) in (int, float) and value > 0
+        for name, value in module.__dict__.items()
+        if "drop" in name or (name == "p" and "Dropout" in type(module).__name__)
+    )
 
 
 def _family(name: str) -> tuple[str, str]:
