@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from adapters.art import LearnedReading, bind, unbind
 from adapters.art.bound_rank import Binding
-from adapters.art.footprints import Footprints, Look
+from adapters.art.footprints import Footprints
 from adapters.torch_memory.simulated_allocator import MIB, SimulatedAllocator
 from pricing.kernel.quantities import GIB
 from pricing.kernel.reading import Reading, ReadingKind
@@ -18,8 +19,9 @@ from pricing.records.record import Event
 from pricing.records.recorder import Recorder
 from pricing.records.replay import replay
 from tests.adapters.art.simulated import simulated_device
-from tests.art.fragmenting_rank import FragmentingRank, Tally, batch, run_forward
+from tests.art.fragmenting_rank import FragmentingRank, Tally, batch, run_forward, two_batches, understated
 from tests.art.original import Geometry, load_trainer_rank, planning_rank
+from tests.art.planning_runs import make_batch
 from tests.art.test_binding import required, taught_rank
 
 SEEDS = (8, 13, 21, 24, 26, 30)
@@ -33,21 +35,8 @@ def _simulated_execution(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(load_trainer_rank()._impl.TrainerRank, "_run_flat_plan_with_memory_tracking", run_forward)
 
 
-def two_batches(rank: FragmentingRank, tries: int = 40) -> Tally:
-    tally = Tally()
-    for seed in (1, 2):
-        rank.run(batch(seed), tally, tries)
-    return tally
-
-
 def understate(monkeypatch: MonkeyPatch) -> None:
-    """Every footprint of a wave that ran is told as no more than its allocated peak."""
-    look = Footprints.look
-
-    def silent(self: Footprints, plan: Any, *, ends: bool) -> Look:
-        return replace(look(self, plan, ends=ends), footprint_bytes=0)
-
-    monkeypatch.setattr(Footprints, "look", silent)
+    monkeypatch.setattr(Footprints, "look", understated(Footprints.look))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -137,6 +126,27 @@ def test_a_caller_that_runs_out_of_memory_teaches_at_the_next_question() -> None
     assert 16 * failed.reading.footprint_bytes >= 17 * check.available_bytes
     assert 17 * again.plan.packed_tokens <= 17 * plan.packed_tokens and again.plan is not plan
     assert again.plan.packed_tokens < plan.packed_tokens
+
+
+def test_children_of_a_split_are_read_one_by_one() -> None:
+    rank = FragmentingRank(26, 512, safety="51/50")
+    rank.kept_percent = 1
+    rank.run(batch(1, prompts=8), Tally())
+    group = make_batch(random.Random(6), prompts=1, rollouts=30, prompt=(100, 100), completion=(200, 300))
+    candidate = rank.rank._select_next_micro_batch([group], 0)
+    assert candidate.plan.subforward_count > 1
+    rank.rank._planner_observing_split = True
+    before = len(rank.events)
+    for child in candidate.plan.subforwards:
+        rank.rank._run_flat_plan_with_memory_tracking(child, check=candidate.check, context="forward_micro_batches")
+    readings = [event.reading for event in rank.events[before:] if isinstance(event, LearnedReading)]
+    assert [reading.kind for reading in readings] == [ReadingKind.SPLIT_CHILD] * candidate.plan.subforward_count
+    assert all(reading.footprint_bytes is not None for reading in readings)
+    assert rank.binding.footprints is not None and rank.binding.footprints.failed() == []
+    del rank.rank._planner_observing_split
+    with pytest.raises(torch.OutOfMemoryError):
+        rank.allocator.allocate(rank.allocator.limit_bytes)
+    assert rank.binding.footprints.failed() == []  # no child is under way any more
 
 
 def test_a_reset_by_somebody_else_leaves_no_whole_reading() -> None:

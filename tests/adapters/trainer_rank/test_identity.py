@@ -95,6 +95,7 @@ def test_a_profile_of_another_model_is_refused_by_the_name_of_what_differs(
     meter: PeakMeter,
     tmp_path: Path,
 ) -> None:
+    """E10: same class, layers, hidden size and vocabulary, and memory that differs."""
     path = tmp_path / "profiles.json"
     train(rank_of(make(**there), meter, profiles=path))
 
@@ -442,6 +443,7 @@ def on_the_host(model: nn.Module) -> AbstractContextManager[Any]:
 def test_a_floor_that_is_no_lower_bound_takes_no_part(
     setting: Callable[[nn.Module], AbstractContextManager[Any]], meter: PeakMeter
 ) -> None:
+    """E04: what a hook, a checkpoint of its own or a compiler may keep elsewhere is no lower bound."""
     model = llama(hidden_size=512)
     rank = rank_of(model, meter, cold_transient_bytes=0)
     kept = 3 * 70 * 512 * 4
@@ -478,7 +480,7 @@ def test_labels_of_no_interest_take_no_part_in_the_head(meter: PeakMeter) -> Non
 def test_a_complete_reading_under_the_floor_is_named_and_ends_it(
     meter: PeakMeter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Far more is claimed to be kept than is: the wave is cold by the floor, then priced by what it took."""
+    """E04: far more is claimed to be kept than is. The wave is cold by the floor, then priced by what it took."""
     model = llama()
     rank = rank_of(model, meter, cold_transient_bytes=0)
     rank._model.wave_floor_bytes = lambda rows: rows * 10_000_000  # type: ignore[attr-defined]
