@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "compiled": (torch.compile, r"pass what it wraps \(\._orig_mod\); its layers may be compiled"),  # type: ignore[dict-item]
     "fsdp1": (
         lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu")),
-        "the model is wrapped in FullyShardedDataParallel, and models sharded that way are not supported: every forward",
+        "the model is wrapped in FullyShardedDataParallel, and models sharded that way are not supported: every",
     ),
     "fsdp1 on a layer": (wrapped_layer, r"0 is wrapped in FullyShardedDataParallel, and models sharded"),
     "fsdp2 on layers": (
@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     ),
     "dtensor": (
         one_parameter(Shard(0)),
-        "the parameter .* is a DTensor, and models sharded that way are not supported",
+        "the parameter .* is a DTensor, and models sharded that way are not",
     ),
     "dtensor, replicated": (one_parameter(Replicate()), "the parameter .* is a DTensor"),
     "compiled ddp": (lambda model: torch.compile(DistributedDataParallel(model)), "DistributedDataParallel"),  # type: ignore[dict-item,return-value]
