@@ -1,5 +1,5 @@
-"""Wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass instead
-(E12)."""
+"""Wrapped, compiled and otherwise sharded models are refused at construction, in a sentence that says what to pass
+instead (E12)."""
 
 from __future__ import annotations
 
