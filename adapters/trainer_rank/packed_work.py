@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from adapters.trainer_rank.labels import is_tempered, uncopied_bytes, unprojecte
 from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
-from adapters.trainer_rank.rows import no_rows
+from adapters.trainer_rank.rows import no_rows, unshared_rows
 from adapters.wave_loop.wave import WaveOwner, WaveStats
 from pricing import Signature, Workload
 from pricing.planner.layout import Layout, layout_of
@@ -181,6 +181,12 @@ class PackedWork:
         asked = self.requests[request]
         (outputs,) = packed_forward(self._model, no_rows(self._device), [asked], grads=asked.grads)
         return outputs
+
+    def one_row(self, *, grads: bool) -> torch.Tensor | None:
+        """See `HuggingFaceDecoder.one_row`: for a rank without rows, of a model with collectives of its own."""
+        sharded: Any = self._model
+        loss: torch.Tensor | None = sharded.one_row(unshared_rows([np.zeros(1, np.int64)], self._device), grads=grads)
+        return loss
 
     def drop(self) -> None:
         """Let go of what a forward held that is not handed out."""
