@@ -43,6 +43,7 @@ lint: $(ENVIRONMENT)
 
 deep: $(ENVIRONMENT)
 	HYPOTHESIS_PROFILE=deep PRICING_STRATEGIES=seeded $(BIN)/python -m pytest tests/properties -o timeout=0
+	HYPOTHESIS_PROFILE=deep OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/adapters/trainer_rank/test_full_fine_tuning.py -o timeout=0
 	$(BIN)/python -m tests.adapters.torch_memory.fragmenting --output spec/evidence/fragmenting.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.adapters.trainer_rank.identity_pairs --models 600 --seed 28 --output spec/evidence/identity-pairs.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.adapters.trainer_rank.identity_table --output spec/evidence/identity-table.json

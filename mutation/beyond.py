@@ -1,25 +1,29 @@
 """Mutation beyond the law modules: a sample of one-token changes, each against the tests that are about its module.
 
     python -m mutation.beyond --minutes 30      goes on where the last run stopped; writes mutation/beyond.json
-    python -m mutation.beyond --again NAME      one mutant again, survivor or not; ALL: every survivor
+    python -m mutation.beyond --again NAME      one mutant again, survivor or not; ALL: every survivor, then on
+    python -m mutation.beyond --move            to the commit that is checked out: what was killed in modules that read
+                                                the same there stays so; all else runs again
 
 Every one-token change of the modules in `TESTS` is listed (comparisons, `is`, `in`, `not`, arithmetic, `and` / `or`,
-min / max, True / False, whole numbers) and shuffled with the committed seed. The first `SAMPLE` are run in that order,
-so a part of a run is a sample too. A mutant is killed if a test fails, or if the tests take longer than five times what
-they take without a change. All are of the source of one commit, which the result names: mutants are made in a copy of
-it, where test files lie that are newer than it; no checkout is written to but for the result. Tests run in forks of a
-process that has imported the libraries once.
+min / max, True / False, whole numbers) and put in the order of a hash of the committed seed and its name. A name is the
+text of the line and where in it the change is, so most of a sample stays when the source moves. The first `SAMPLE` are
+run in that order: a part of a run is a sample too. A mutant is killed if a test fails, or if the tests take longer than
+five times what they take without a change. All are of the source of one commit, which the result names: mutants are
+made in a copy of it, with the tests of this checkout; no checkout is written to but for the result. Tests run in forks
+of a process that has imported the libraries once. Without a result (delete the file) a run begins anew, at the commit
+that is checked out.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import importlib
 import io
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -58,8 +62,8 @@ class Tests:
 
 
 _LAYOUT: Final = Tests(
-    quick=("tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py"),
-    slower=("tests/planner/test_boundaries.py", "tests/planner/test_curve.py"),
+    quick=("tests/planner/test_boundaries.py", "tests/planner/test_prefix_tree.py", "tests/planner/test_layout.py"),
+    slower=("tests/planner/test_curve.py", "tests/planner/test_no_sharing.py"),
 )
 _PLANNER: Final = Tests(
     quick=(
@@ -72,12 +76,13 @@ _PLANNER: Final = Tests(
         "tests/planner/test_split.py",
     ),
     slower=(
-        "tests/planner/test_boundaries.py",
+        "tests/planner/test_no_sharing.py",
+        "tests/planner/test_many_mixes.py",
         "tests/cli/test_plan.py",
         "tests/records/test_reach.py",
-        "tests/planner/test_width_search.py",
     ),
 )
+_SEARCH: Final = Tests(quick=_PLANNER.quick, slower=("tests/planner/test_width_search.py",))
 _RECORDS: Final = Tests(
     quick=(
         "tests/records/test_boundaries.py",
@@ -86,11 +91,7 @@ _RECORDS: Final = Tests(
         "tests/regressions/test_record_cases.py",
         "tests/cli/test_replay.py",
     ),
-    slower=(
-        "tests/records/test_boundaries.py",
-        "tests/records/test_reach.py",
-        "tests/records/test_round_trip.py",
-    ),
+    slower=("tests/records/test_reach.py", "tests/records/test_reader_fuzz.py", "tests/records/test_round_trip.py"),
 )
 _METER: Final = Tests(
     quick=(
@@ -100,7 +101,6 @@ _METER: Final = Tests(
         "tests/adapters/torch_memory/test_out_of_memory.py",
     ),
     slower=(
-        "tests/adapters/torch_memory/test_boundaries.py",
         "tests/adapters/torch_memory/test_contract.py",
         "tests/adapters/torch_memory/test_footprints.py",
         "tests/adapters/torch_memory/test_backward_watch.py",
@@ -108,40 +108,48 @@ _METER: Final = Tests(
     ),
 )
 _BUDGET: Final = Tests(
-    quick=("tests/planner/test_budget.py", "tests/adapters/torch_memory/test_budget.py"),
-    slower=(
+    quick=(
         "tests/adapters/torch_memory/test_boundaries.py",
+        "tests/planner/test_budget.py",
+        "tests/adapters/torch_memory/test_budget.py",
+    ),
+    slower=(
         "tests/planner/test_boundaries.py",
         "tests/regressions/test_meter_cases.py",
         "tests/adapters/torch_memory/test_simulated_allocator.py",
     ),
 )
 _LOOP: Final = Tests(
-    quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_records.py"),
+    quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_boundaries.py"),
     slower=(
-        "tests/adapters/trainer_rank/test_boundaries.py",
-        "tests/adapters/trainer_rank/test_waves.py",
-        "tests/adapters/trainer_rank/test_refusal_details.py",
-        "tests/adapters/trainer_rank/test_requests.py",
+        "tests/adapters/trainer_rank/test_records.py",
         "tests/adapters/trainer_rank/test_survival.py",
+        "tests/adapters/trainer_rank/test_waves.py",
     ),
 )
+_KEPT: Final = Tests(
+    quick=("tests/adapters/trainer_rank/test_profile_store.py",),
+    slower=("tests/adapters/trainer_rank/test_boundaries.py", "tests/adapters/trainer_rank/test_survival.py"),
+)
 _EXECUTION: Final = Tests(
-    quick=("tests/adapters/trainer_rank/test_head_numbers.py", "tests/adapters/trainer_rank/test_packed_execution.py"),
+    quick=("tests/adapters/trainer_rank/test_rows.py", "tests/adapters/trainer_rank/test_head_numbers.py"),
     slower=(
+        "tests/adapters/trainer_rank/test_packed_execution.py",
         "tests/adapters/trainer_rank/test_boundaries.py",
-        "tests/adapters/trainer_rank/test_waves.py",
         "tests/adapters/trainer_rank/test_requests.py",
     ),
 )
 _SPOOL: Final = Tests(quick=("tests/records/test_boundaries.py",), slower=("tests/records/test_spool.py",))
-_QUORUM: Final = Tests(quick=("tests/planner/test_quorum.py",))
+_QUORUM: Final = Tests(quick=("tests/planner/test_quorum.py",), slower=("tests/planner/test_boundaries.py",))
+_MOST_ROWS: Final = Tests(
+    quick=("tests/planner/test_boundaries.py", "tests/planner/test_most_rows.py"), slower=("tests/cli/test_budget.py",)
+)
 
 TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
     {
-        "pricing/planner/width_search.py": _PLANNER,
-        "pricing/planner/curve.py": _PLANNER,
-        "pricing/planner/judge.py": _PLANNER,
+        "pricing/planner/width_search.py": _SEARCH,
+        "pricing/planner/curve.py": _SEARCH,
+        "pricing/planner/judge.py": _SEARCH,
         "pricing/planner/plan.py": _PLANNER,
         "pricing/planner/batch.py": _PLANNER,
         "pricing/planner/refusal.py": _PLANNER,
@@ -151,6 +159,8 @@ TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
         "pricing/planner/prefix_tree.py": _LAYOUT,
         "pricing/planner/layout.py": _LAYOUT,
         "pricing/planner/split.py": _PLANNER,
+        "pricing/planner/most_rows.py": _MOST_ROWS,
+        "pricing/planner/model_needs.py": _MOST_ROWS,
         "pricing/planner/budget.py": _BUDGET,
         "pricing/planner/quorum.py": _QUORUM,
         "pricing/planner/agreement.py": _QUORUM,
@@ -167,6 +177,8 @@ TESTS: Final[Mapping[str, Tests]] = MappingProxyType(
         "adapters/torch_memory/out_of_memory.py": _METER,
         "adapters/wave_loop/loop.py": _LOOP,
         "adapters/wave_loop/gradients.py": _LOOP,
+        "adapters/wave_loop/failure.py": _KEPT,
+        "adapters/wave_loop/profile_store.py": _KEPT,
         "adapters/trainer_rank/rank.py": _LOOP,
         "adapters/trainer_rank/execution.py": _EXECUTION,
         "adapters/trainer_rank/rows.py": _EXECUTION,
@@ -204,17 +216,30 @@ SWAPPED: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One token of `module` at `line` and `column` (from 1 and 0), changed from `before` to `after`."""
+    """One token of `module` at `line` and `column` (from 1 and 0), changed from `before` to `after`.
+
+    text: the line, without the `indent` before it. which: how many lines before it in the module read the same.
+    """
 
     module: str
     line: int
     column: int
     before: str
     after: str
+    indent: int
+    text: str
+    which: int
 
     @property
     def name(self) -> str:
-        return f"{self.module}:{self.line}:{self.column} {self.before} -> {self.after}"
+        """Of what the line says, not of where it stands: `module `line` (column in it): before -> after`."""
+        again = f" #{self.which + 1}" if self.which else ""
+        return f"{self.module} `{self.text}`{again} ({self.column - self.indent}): {self.before} -> {self.after}"
+
+    @property
+    def rank(self) -> str:
+        """Its place in the order of the committed seed."""
+        return hashlib.sha256(f"{SEED} {self.name}".encode()).hexdigest()
 
     def made_in(self, source: str) -> str:
         lines = source.splitlines(keepends=True)
@@ -226,7 +251,7 @@ class Mutant:
 
 def mutants_of(module: str, source: str) -> Iterator[Mutant]:
     """Every one-token change of a module outside of annotations, imports, texts and signatures' markers."""
-    places = _places(ast.parse(source))
+    places, lines = _places(ast.parse(source)), source.splitlines()
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for token, following in pairwise(tokens):
         line, column = token.start
@@ -245,7 +270,17 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
         elif not (token.type == tokenize.NAME and kind == "name"):
             after = None
         if after is not None:
-            yield Mutant(module=module, line=line, column=column, before=token.string, after=after)
+            text = lines[line - 1].strip()
+            yield Mutant(
+                module=module,
+                line=line,
+                column=column,
+                before=token.string,
+                after=after,
+                indent=len(lines[line - 1]) - len(lines[line - 1].lstrip()),
+                text=text,
+                which=sum(earlier.strip() == text for earlier in lines[: line - 1]),
+            )
 
 
 def _follows_not(source: str, start: tuple[int, int]) -> bool:
@@ -287,7 +322,7 @@ def _is_between(places: Mapping[Any, Any], start: tuple[int, int]) -> bool:
 def sampled(root: Path) -> list[Mutant]:
     """The sample of the source under `root`, in the order of the committed seed."""
     every = [mutant for module in TESTS for mutant in mutants_of(module, (root / module).read_text(encoding="utf-8"))]
-    return random.Random(SEED).sample(every, min(SAMPLE, len(every)))
+    return sorted(every, key=lambda mutant: mutant.rank)[:SAMPLE]
 
 
 def head() -> str:
@@ -297,19 +332,24 @@ def head() -> str:
     ).stdout.strip()
 
 
+def killed_and_unchanged(ran: Mapping[str, bool], commit: str) -> Iterator[str]:
+    """Mutants that were killed at `commit` in modules that read the same in the commit that is checked out."""
+    changed = subprocess.run(
+        ["git", "diff", "--name-only", commit, "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return (name for name, killed in ran.items() if killed and name.split(" ", 1)[0] not in changed)
+
+
 class Copy:
-    """A copy of one commit in which one mutant at a time is made. Test files that it has not are taken from here."""
+    """A copy of one commit, with the tests of this checkout, in which one mutant at a time is made."""
 
     def __init__(self, folder: Path, commit: str) -> None:
         self.folder = folder
         self.seconds: dict[Sequence[str], float] = {}
         packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x", "-C", str(folder)], input=packed, check=True)
-        for tests in TESTS.values():
-            for name in (*tests.quick, *tests.slower):
-                if not (folder / name).exists():
-                    shutil.copy(ROOT / name, folder / name)
-        shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests" / "conftest.py")
+        shutil.rmtree(folder / "tests")
+        shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
 
     def is_killed(self, mutant: Mutant, tests: Sequence[str]) -> bool:
         if tests not in self.seconds:
@@ -381,8 +421,8 @@ def report(commit: str, ran: Mapping[str, bool], thorough: Collection[str], samp
     names = [mutant.name for mutant in sample]
     done = [name for name in names if name in ran]
     killed = [name for name in done if ran[name]]
-    modules = Counter(name.split(":", 1)[0] for name in done)
-    deaths = Counter(name.split(":", 1)[0] for name in killed)
+    modules = Counter(name.split(" ", 1)[0] for name in done)
+    deaths = Counter(name.split(" ", 1)[0] for name in killed)
     return {
         "command": "python -m mutation.beyond",
         "commit": commit,
@@ -403,11 +443,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="when to stop; what ran stays")
     parser.add_argument("--again", action="append", default=[], metavar="NAME", help="one mutant again; repeatable")
     parser.add_argument("--json", type=Path, default=TARGET, metavar="FILE", help="the result, read and written")
+    parser.add_argument("--move", action="store_true", help="to the commit that is checked out; changed modules anew")
     options = parser.parse_args(arguments)
     target: Path = options.json
     known = json.loads(target.read_text()) if target.exists() else {}
     commit, ran = known.get("commit") or head(), dict(known.get("results", {}))
     thorough = set(known.get("also_by_slower_tests", ()))
+    if options.move:
+        commit, ran = head(), dict.fromkeys(killed_and_unchanged(ran, commit), True)
     again = [name for name, killed in ran.items() if not killed] if "ALL" in options.again else options.again
     thorough -= set(again)
     for library in PRELOADED:
@@ -425,7 +468,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{said} {time.perf_counter() - began:5.1f} s {mutant.name}", flush=True)
 
         for mutant in sample:
-            if time.monotonic() < until and (mutant.name in again if again else mutant.name not in ran):
+            goes_on = not options.again or "ALL" in options.again
+            if time.monotonic() < until and (mutant.name in again or (goes_on and mutant.name not in ran)):
                 run(mutant, TESTS[mutant.module].quick)
         for mutant in sample:
             slower = TESTS[mutant.module].slower

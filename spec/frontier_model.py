@@ -161,6 +161,16 @@ def frontier(readings: list[Seen], wave: Asked) -> int | None:
 # --- prices ----------------------------------------------------------------------------------------------------------
 
 
+def required(told: list[Told], wave: ModelWave, sigma: Fraction) -> ModelPrice:
+    """The higher of what the peaks and what the footprints say, as of every law (`laws.md`, section 7)."""
+    footprints = [replace(one, reading=model.as_footprint(one.reading)) for one in told if has_footprint(one)]
+    return model.higher(price(told, wave, sigma), price(footprints, wave, sigma) if footprints else None, wave)
+
+
+def has_footprint(one: Told) -> bool:
+    return model.has_footprint(one.reading)
+
+
 def price(told: list[Told], wave: ModelWave, sigma: Fraction) -> ModelPrice:
     """Required and retained bytes of a wave after these readings, in order."""
     readings = [one.reading for one in told]
@@ -203,8 +213,6 @@ def _kept(reading: ModelReading) -> int:
 
 
 def _after_the_seed(told: list[Told]) -> list[Told]:
-    """What was told after the first complete reading."""
-    for at, one in enumerate(told):
-        if one.reading.complete:
-            return told[at + 1 :]
-    return []
+    """What was told after the first complete reading, and what is held against every price wherever it was told."""
+    seed = next((at for at, one in enumerate(told) if one.reading.complete), len(told))
+    return [one for at, one in enumerate(told) if at > seed or one.reading.always_held]

@@ -4,6 +4,9 @@ It keeps every reading and recomputes everything from the list each time; it kno
 arithmetic. Nothing here is imported by the product, and nothing of the product's arithmetic is used here: the two can
 only agree by both being right. `tests/differential/test_model.py` compares them on random histories.
 
+`price` answers from one list of readings. `required` asks it twice: of the readings as they are, and of those that have
+a footprint with it in the place of their peak (section 7).
+
 Rates are whole bytes per row by law (rounded up once, at the reading), implied rows are whole rows; those are the only
 roundings besides the final one.
 """
@@ -13,14 +16,23 @@ roundings besides the final one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+
+COLD = Fraction(4, 3)
+"""Footprint over allocated price while no footprint was read. Section 7."""
+
+RAISE = Fraction(17, 16)
+"""What a wave that ran out of memory is taken to have needed, at least, of what was available to it. Section 7."""
 
 
 @dataclass(frozen=True)
 class ModelReading:
-    """(P, L, O, delta, retained or None, complete?). Section 2."""
+    """(P, L, O, delta, retained or None, complete?), and the footprint or None. Section 2.
+
+    failed: the wave ran out of memory. always_held: it counts as read after the seed, wherever it stands.
+    """
 
     P: int
     L: int
@@ -28,6 +40,9 @@ class ModelReading:
     delta: int
     retained: int | None
     complete: bool
+    footprint: int | None = None
+    failed: bool = False
+    always_held: bool = False
 
     @property
     def compute(self) -> int:
@@ -60,6 +75,42 @@ class ModelWave:
 class ModelPrice:
     required: int
     retained: int
+
+
+def required(readings: list[ModelReading], wave: ModelWave, law: str, sigma: Fraction) -> ModelPrice:
+    """Section 7, of the laws of section 4: the higher of what the peaks and what the footprints say."""
+    footprints = [as_footprint(reading) for reading in readings if has_footprint(reading)]
+    of_footprints = price(footprints, wave, law, sigma) if footprints else None
+    return higher(price(readings, wave, law, sigma), of_footprints, wave)
+
+
+def has_footprint(reading: ModelReading) -> bool:
+    return reading.P > 0 and reading.footprint is not None
+
+
+def as_footprint(reading: ModelReading) -> ModelReading:
+    """The reading with its footprint for its peak. What is retained holds its share of it."""
+    assert reading.footprint is not None
+    retained = reading.retained
+    if retained is not None:
+        held = max(0, min(retained, reading.delta))
+        retained = min(0, retained) if held == 0 else ceil(Fraction(held * reading.footprint, reading.delta))
+    return replace(reading, delta=reading.footprint, retained=retained, always_held=reading.failed)
+
+
+def higher(allocated: ModelPrice, footprint: ModelPrice | None, wave: ModelWave) -> ModelPrice:
+    """The higher of two prices; without a footprint read, `COLD` times the allocated one stands for it."""
+    if footprint is None:
+        factor = COLD if wave.P > 0 else Fraction(1)
+        footprint = ModelPrice(ceil(factor * allocated.required), ceil(factor * allocated.retained))
+    return ModelPrice(
+        required=max(allocated.required, footprint.required), retained=max(allocated.retained, footprint.retained)
+    )
+
+
+def failed_footprint(available: int, reserved: int, requested: int) -> int:
+    """The footprint that a wave which ran out of memory is read with."""
+    return max(1, ceil(RAISE * available), reserved + requested)
 
 
 def price(readings: list[ModelReading], wave: ModelWave, law: str, sigma: Fraction) -> ModelPrice:
@@ -113,7 +164,5 @@ def _sharing(readings: list[ModelReading]) -> Fraction:
 
 
 def _after_the_seed(seen: list[ModelReading]) -> list[ModelReading]:
-    for index, reading in enumerate(seen):
-        if reading.complete:
-            return seen[index + 1 :]
-    return []
+    seed = next((index for index, reading in enumerate(seen) if reading.complete), len(seen))
+    return [reading for index, reading in enumerate(seen) if index > seed or reading.always_held]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
+from pricing import LAWS
+from pricing.evidence.backtest import Order, backtest, quantities_of
+from pricing.evidence.trace import read_trace
 from spec import h200_figures, tables
 
 
@@ -44,3 +50,54 @@ def test_readme_quotes_the_costs_as_logged() -> None:
     costs = h200_figures.costs()
     for share in ("0.51 %", "0.27 %"):
         assert f"({share})" in costs and share in readme
+
+
+ROOT = h200_figures.EVIDENCE.parents[1]
+BACKTESTS = {Order.RECORDED: "backtest.json", Order.DESCENDING: "backtest-descending.json"}
+
+
+def committed(order: Order) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = json.loads((ROOT / "benchmarks" / "results" / BACKTESTS[order]).read_text())[
+        "results"
+    ]
+    return results
+
+
+@pytest.mark.parametrize("order", BACKTESTS)
+def test_backtest_results_are_what_the_laws_say_now(order: Order) -> None:
+    """Every entry of the committed files, made anew; both quantities wherever a trace has both."""
+    results = committed(order)
+    made = []
+    for path in dict.fromkeys(entry["trace"] for entry in results):
+        waves = read_trace(str(ROOT / path))
+        made += [
+            backtest(path, waves, law, quantity=quantity, skip=3, order=order).to_json()
+            for quantity in quantities_of(waves)
+            for law in LAWS.values()
+        ]
+    assert made == results
+    shown = {(entry["trace"].split("/")[-2], entry["quantity"]) for entry in results}
+    assert shown == {("h200", "allocated"), ("h200-physical", "allocated"), ("h200-physical", "footprint")}
+
+
+def test_readme_quotes_the_backtest() -> None:
+    """The table of median over-estimates is that of the recorded order, and no wave of it is under."""
+    readme = (ROOT / "README.md").read_text()
+    results = committed(Order.RECORDED)
+    assert all(entry["under"] == 0 for entry in results)
+
+    def median(trace: str, law: str, quantity: str) -> str:
+        (entry,) = (
+            entry
+            for entry in results
+            if (entry["trace"].split("/")[-1], entry["law"], entry["quantity"]) == (f"{trace}.jsonl", law, quantity)
+        )
+        return f"+{100 * entry['over_median']:.0f} %"
+
+    for law in LAWS:
+        (row,) = (line for line in readme.splitlines() if line.startswith(f"| `{law}`") and "of footprints" not in line)
+        cells = [median(trace, law, "allocated") for trace in ("dense-1", "moe-1", "gdn_moe-1")]
+        assert [cell.strip() for cell in row.split("|")[2:6]] == [*cells, "0"]
+    (row,) = (line for line in readme.splitlines() if line.startswith("| `frontier`, of footprints"))
+    cells = [median(trace, "frontier", "footprint") for trace in ("dense-23", "moe-21")]
+    assert [cell.strip() for cell in row.split("|")[2:6]] == [*cells, "", "0"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from adapters.art.bound_rank import Binding, bind, unbind
 from adapters.art.events import AdmittedPlan, LearnedReading, Records
+from adapters.art.footprints import Footprints, RankDevice
 from adapters.art.interface import SUPPORTED_VERSION, ArtBindingError, ArtInterfaceError
 from pricing.neighbours import warn_of_foreign_adapters
 
@@ -31,8 +32,10 @@ __all__ = [
     "ArtBindingError",
     "ArtInterfaceError",
     "Binding",
+    "Footprints",
     "LearnedReading",
     "Observation",
+    "RankDevice",
     "Records",
     "bind",
     "unbind",

@@ -60,6 +60,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 CONSTANTS: Final[Mapping[str, object]] = MappingProxyType(
     {
         "_MEMORY_SAFETY_FACTOR": 1.1,
+        "_TEST_HOOKS_ENV": "ART_TRAINER_RANK_TEST_HOOKS",
         "_MEMORY_PROFILE_TRUST_GROWTH": TRUST_GROWTH,
         "_PACKED_PRICED_LOGICAL_ROW_BYTES": LOGICAL_ROW_BYTES,
         "_PACKED_PRICED_MIN_REQUEST_TOKENS": SHORT_REQUEST_ROWS,

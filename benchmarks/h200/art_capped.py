@@ -60,7 +60,7 @@ class Cap:
     """room_bytes: what a wave may take above what is resident. seconds_an_arm: when an arm is stopped."""
 
     room_bytes: int = 4 * GIB
-    seconds_an_arm: float = 20.0
+    seconds_an_arm: float = 18.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -293,7 +293,7 @@ def summarize(run: CapRun) -> dict[str, Any]:
         "left_out_items": run.left_out_items,
         "mean_reserved_over_room": round(statistics.mean(ratios), 4) if ratios else None,
         "highest_reserved_over_room": max(ratios, default=None),
-        "waves_under": sum(_is_under(wave) for wave in run.waves),
+        "waves_under": sum(map(_is_under, run.waves)) if any("kind" in wave for wave in run.waves) else None,
         "priced_by_footprint": sum(wave.get("quantity") == "footprint" for wave in run.waves),
         "releases": run.releases,
         "release_seconds": round(run.release_seconds, 4),
@@ -309,24 +309,26 @@ def _is_under(wave: dict[str, Any]) -> bool:
     return bool(wave["predicted_bytes"] < seen_bytes)
 
 
-COLUMNS = (
-    "name",
-    "waves",
-    "requests",
-    "mean_rows_a_wave",
-    "rows_a_second",
-    "out_of_memory",
-    "allocator_retries",
-    "left_out_items",
-    "mean_reserved_over_room",
-    "highest_reserved_over_room",
-    "releases",
-    "seconds",
-)
+COLUMNS = {
+    "name": "priced",
+    "waves": "waves",
+    "requests": "requests",
+    "mean_rows_a_wave": "rows a wave",
+    "rows_a_second": "rows a second",
+    "out_of_memory": "out of memory",
+    "allocator_retries": "retries of the allocator",
+    "refusals": "refused",
+    "left_out_items": "requests left out",
+    "mean_reserved_over_room": "mean reserved / room",
+    "highest_reserved_over_room": "highest",
+    "waves_under": "waves under",
+    "releases": "releases",
+    "seconds": "seconds",
+}
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """The summaries, for people."""
-    lines = ["  ".join(f"{column:>30}" for column in COLUMNS)]
-    lines += ["  ".join(f"{run[column]!s:>30}" for column in COLUMNS) for run in runs]
-    return "\n".join(lines)
+    """The summaries as a Markdown table."""
+    lines = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
+    lines += [["" if run[column] is None else str(run[column]) for column in COLUMNS] for run in runs]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from proofs.device_frontier.theorem import COUNTER, HEAD, SCALE, SEGMENT, the_bound_promise
+from pricing.kernel.frontier import lifted
+from proofs.device_frontier.theorem import (
+    COUNTER,
+    HEAD,
+    OPAQUE,
+    OUTPUTS,
+    SCALE,
+    SEGMENT,
+    the_bound_promise,
+    the_price_promise,
+)
 from proofs.solver.proof import Given, refuted
+
+MERGING = (lifted,)
 
 
 @refuted("device")
@@ -24,3 +36,13 @@ def the_frontier_promise_needs_no_limit_on_segments(t: Given) -> None:
 @refuted("device")
 def the_frontier_promise_needs_no_trust_in_the_counter(t: Given) -> None:
     the_bound_promise(t, without=COUNTER)
+
+
+@refuted("device", merging=MERGING, opaque=OPAQUE)
+def the_frontier_promise_needs_no_account_of_outputs(t: Given) -> None:
+    the_price_promise(t, without=OUTPUTS)
+
+
+@refuted("device", merging=MERGING, opaque=OPAQUE)
+def the_frontier_promise_of_footprints_needs_no_account_of_outputs(t: Given) -> None:
+    the_price_promise(t, without=OUTPUTS, of="footprint")

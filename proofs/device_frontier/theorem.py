@@ -30,6 +30,7 @@ from pricing.kernel.frontier import (
     trusted_rows,
 )
 from pricing.kernel.price import evidence_bytes
+from pricing.kernel.profile import Evidence
 from pricing.kernel.quantities import LOGICAL_ROW_BYTES, maximum
 from pricing.planner.budget import fits
 from proofs.any_number.rest import Order, Rest
@@ -159,13 +160,17 @@ def what_a_wave_takes_is_within_the_bound_of_each_reading_of_its_device(t: Given
 
 
 OPAQUE = (anchored_bound, lifted_bytes, bound_bytes)
+PRICING = (*ROUNDING, the_safety_factor_never_shrinks)
 
 
-@theorem("device", lemmas=(*ROUNDING, the_safety_factor_never_shrinks), merging=(lifted,), opaque=OPAQUE)
-def an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
+def the_price_promise(t: Given, *, without: str = "", of: str = "allocated") -> None:
     """The shipped price and `fits`, for evidence of any number of bands: whichever bound is the least is of a reading
-    that the device made, so what the wave takes is within it (the theorem above), lifted or not."""
-    profile = t.profile(retained=False, warm="fit")
+    that the device made, so what the wave takes is within it (`the_bound_promise`), lifted or not.
+
+    of: "allocated", or "footprint": then SCALE and the others are said of footprints, and the evidence is theirs.
+    """
+    made = t.profile if of == "allocated" else t.footprints
+    profile: Evidence = made(retained=False, warm="fit")
     bands: Any = (Rest(Order(()), a_cover(t), an_anchor(t)), Rest(Order(()), a_cover(t, "other"), None))
     evidence = FrontierEvidence(peak=bands)
     evidence.derived[SOUND] = True
@@ -174,7 +179,8 @@ def an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
     wave = t.wave(workload=t.workload(True))
     t.assume(wave.packed_rows >= 1)
     taken, outputs, room = t.integer("compute.now", 0), t.integer("outputs.now", 0), t.integer("room", 0)
-    t.assume(outputs <= wave.output_bytes)
+    if without != OUTPUTS:
+        t.assume(outputs <= wave.output_bytes)
     charge, state = LOGICAL_ROW_BYTES, wave.segment_state_bytes
     plain = anchored_bound(bands[0].anchor, charge, state)
     t.assume(both(plain.packed_rows >= 1, plain.compute_bytes >= 0))  # every_anchor_makes_a_bound
@@ -194,6 +200,17 @@ def an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
     t.assume(fits(price, budget))
     t.prove(outputs + taken <= price, "within its price")
     t.prove(outputs + taken <= budget, "and so within the budget that admitted it")
+
+
+@theorem("device", lemmas=PRICING, merging=(lifted,), opaque=OPAQUE)
+def an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
+    the_price_promise(t)
+
+
+@theorem("device", lemmas=PRICING, merging=(lifted,), opaque=OPAQUE)
+def the_footprint_of_an_admitted_wave_stays_within_its_frontier_price(t: Given) -> None:
+    """From FOOTPRINT-SCALE in the place of SCALE: the bound of a reading is made of a footprint as of a peak."""
+    the_price_promise(t, of="footprint")
 
 
 @theorem("device", lemmas=ROUNDING, merging=(scaled_bytes,))

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import patch
 
+from pricing.planner import split
+from pricing.planner.split import DENSE_RUNGS, Ladder, rung_sizes
 from pricing.planner.width_search import widest_feasible
 from proofs.solver.proof import checked
 
@@ -58,3 +62,39 @@ def the_width_search_finds_the_largest_width_all_of_whose_smaller_widths_are_fea
                 assert found == expected, f"regimes ending at {ends}, feasible {sorted(feasible)}: {found}"
                 count += 1
     return f"{count} searches"
+
+
+MOST_REQUESTS: Final = 40
+
+
+def _bounds(_: object) -> Any:
+    return SimpleNamespace(lower_bound_bytes=lambda subforwards: 1000 + subforwards)
+
+
+@checked("planner")
+def the_ladder_climbs_every_rung_up_to_the_first_that_fits() -> str:
+    """The shipped `climb`, for each number of requests and each rung that may be the first to fit, or none. With
+    `the_shipped_rung_fits_exactly_where_its_cost_does_pruned_or_not`: no rung that would fit is passed over."""
+    climbs = 0
+    for active in range(MOST_REQUESTS + 1):
+        sizes = list(rung_sizes(active))
+        assert sizes == sorted(set(sizes)) and sizes[-1:] == ([active] if active > 1 else []), f"{active}: {sizes}"
+        assert sizes[: DENSE_RUNGS - 1] == list(range(2, min(active, DENSE_RUNGS) + 1)), f"{active}: {sizes}"
+        for first in (*sizes, None):
+            asked: list[tuple[int, int]] = []
+
+            def rung(size: int, bound: int, asked: list[tuple[int, int]] = asked, first: int | None = first) -> Any:
+                asked.append((size, bound))
+                return SimpleNamespace(fits=size == first or (first is not None and size > first))
+
+            # As many requests that hold nothing stand between the others: they are none.
+            ladder: Any = SimpleNamespace(
+                requests=range(2 * active), batch=SimpleNamespace(is_active=lambda request: request % 2), rung=rung
+            )
+            with patch.object(split, "RungBounds", _bounds):
+                tried = Ladder.climb(ladder)
+            expected = sizes if first is None else sizes[: sizes.index(first) + 1]
+            assert asked == [(size, 1000 + size) for size in expected], f"{active} requests, {first} fits: {asked}"
+            assert [one.fits for one in tried] == [size == first for size in expected]
+            climbs += 1
+    return f"{climbs} climbs"

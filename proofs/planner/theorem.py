@@ -12,20 +12,23 @@ position that there can be, and the third is the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from pricing.kernel.price import evidence_bytes, retained_bytes
 from pricing.kernel.quantities import maximum
-from pricing.planner import width_search
+from pricing.kernel.wave import Wave
+from pricing.planner import split, width_search
 from pricing.planner.budget import fits
-from pricing.planner.split import rung_cost_bytes, split_cost_bytes
+from pricing.planner.split import Ladder, RungBounds, rung_cost_bytes, split_cost_bytes
 from pricing.planner.width_search import _bisect, widest_feasible
 from proofs.lemmas import MONOTONE, the_safety_factor_never_shrinks
 from proofs.solver.proof import Given, theorem
-from proofs.solver.symbolic import both, either
+from proofs.solver.symbolic import both, either, implies, negation
 
 PASSES = 3
 
@@ -196,3 +199,105 @@ def a_child_holds_its_outputs_besides_the_price_of_its_rows(t: Given) -> None:
     t.assume(wave.packed_rows >= 1)
     t.prove(t.merged(evidence_bytes, wave, profile, law, safety) >= wave.output_bytes, "the price holds its outputs")
     t.prove(retained_bytes(wave, profile, law, safety) >= wave.output_bytes, "and so does what is retained")
+
+
+PARTITIONS = (
+    ((0,), (1,)),
+    ((0,), (1, 2)),
+    ((1,), (0, 2)),
+    ((2,), (0, 1)),
+    ((0,), (1,), (2,)),
+)
+"""Which requests, by what they retain alone, the least first, are in which child: two or three of two or three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A sub-forward as the ladder sees it: its two prices, and what it holds. shared_rows: without padding."""
+
+    requests: tuple[int, ...]
+    shared_rows: int
+    packed_rows: int
+    logical_rows: int
+    output_bytes: int
+    required_bytes: int
+    retained_bytes: int
+
+
+def a_piece(t: Given, place: int, requests: tuple[int, ...], alone: list[int], ranked: bool) -> Piece:
+    """Any. A part holds no fewer rows than without padding, or is priced by the one row of a rank; it retains its
+    outputs and what each of its requests alone must."""
+    names = ("shared_rows", "packed_rows", "logical_rows", "output_bytes", "required_bytes", "retained_bytes")
+    piece = Piece(requests=requests, **{name: t.integer(f"{name}{place}", 0) for name in names})
+    held = piece.packed_rows >= (1 if ranked else piece.shared_rows)
+    t.assume(implies(piece.shared_rows >= 1, both(held, piece.logical_rows >= piece.shared_rows)))
+    t.assume(piece.retained_bytes <= piece.required_bytes)  # INV-11
+    t.assume(piece.retained_bytes >= piece.output_bytes)  # a_child_holds_its_outputs_besides_the_price_of_its_rows
+    for request in requests:
+        t.assume(piece.retained_bytes >= alone[request])
+    return piece
+
+
+@contextmanager
+def cut_into(t: Given, pieces: Sequence[Piece]) -> Iterator[None]:
+    """Within, every wave is cut into `pieces`, and prices are any that keep INV-1 and INV-2 and hold outputs in full:
+    a piece costs at least what a wave of no more rows costs, and its own outputs besides."""
+
+    def required(wave: Wave, *_: object) -> int:
+        price = t.integer("price_of_rows", 0)
+        for piece in pieces:
+            no_more = both(piece.packed_rows >= wave.packed_rows, piece.logical_rows >= wave.logical_rows)
+            t.assume(implies(no_more, piece.required_bytes >= price + piece.output_bytes))
+        return price
+
+    replaced: dict[str, Any] = {
+        "required_bytes": required,
+        "cut": lambda batch, ordered, parts, multiple: pieces,
+        "split_key": lambda signature, children: None,
+    }
+    shipped = {name: getattr(split, name) for name in replaced}
+    vars(split).update(replaced)
+    try:
+        yield
+    finally:
+        vars(split).update(shipped)
+
+
+@theorem("planner", slow=True)
+def the_shipped_rung_fits_exactly_where_its_cost_does_pruned_or_not(t: Given) -> None:
+    """`Ladder.rung` and `RungBounds.lower_bound_bytes` as they are, for whatever prices and however a wave is cut."""
+    partition = t.choose(*PARTITIONS)
+    count, ranked = sum(map(len, partition)), t.choose(False, True)
+    alone = [t.integer(f"alone{request}", 0) for request in range(count)]
+    for less, more in pairwise(alone):
+        t.assume(less <= more)
+    pieces = [a_piece(t, place, requests, alone, ranked) for place, requests in enumerate(partition)]
+    whole = SimpleNamespace(shared_rows=t.integer("shared_rows", 0), output_bytes=t.integer("outputs", 0))
+    t.assume(sum(piece.shared_rows for piece in pieces) >= whole.shared_rows)  # a shared prefix may count in both
+    t.assume(sum(piece.output_bytes for piece in pieces) == whole.output_bytes)
+    measured = t.integer("measured", 0) if t.choose(False, True) else None
+    ladder: Any = SimpleNamespace(
+        batch=SimpleNamespace(depth_first=list),
+        requests=range(count),
+        workload=t.workload(packed_priced=True),
+        setting=SimpleNamespace(row_multiple=1, rank_rows=1 if ranked else None, segment_state_bytes=0),
+        available_bytes=t.integer("available", 0),
+        measured_splits=SimpleNamespace(get=lambda key: measured),
+        child=lambda piece: piece,
+        profile=None,
+        law=None,
+        safety=None,
+        signature=None,
+    )
+    bounds: Any = SimpleNamespace(_ladder=ladder, _whole=whole, _retained_of_least=[0, *accumulate(alone)])
+    with cut_into(t, pieces):
+        lower_bound = RungBounds.lower_bound_bytes(bounds, len(pieces))
+        tried = Ladder.rung(ladder, len(pieces), lower_bound)
+    cost = split_cost_bytes(pieces, measured)
+    t.prove(lower_bound <= cost, "the lower bound is one")
+    if tried.pruned:
+        t.prove(negation(fits(cost, ladder.available_bytes)), "what was pruned would not fit")
+        t.prove(negation(tried.fits), "and does not count as fitting")
+    else:
+        t.prove(tried.cost_bytes == cost, "it costs what its children do")
+        t.prove(tried.fits == fits(cost, ladder.available_bytes), "and fits where that does")

@@ -291,11 +291,13 @@ def theorem(
     return register
 
 
-def refuted(law: str, *, merging: Sequence[Callable[..., Any]] = ()) -> Callable[[Callable[[Given], None]], Theorem]:
+def refuted(
+    law: str, *, merging: Sequence[Callable[..., Any]] = (), opaque: Sequence[Callable[..., Any]] = ()
+) -> Callable[[Callable[[Given], None]], Theorem]:
     """Register a false sentence: the machinery must find a counterexample that replays on ints."""
 
     def register(body: Callable[[Given], None]) -> Theorem:
-        return _registered(Theorem(law, body, merging=tuple(merging), expected="refuted"))
+        return _registered(Theorem(law, body, merging=tuple(merging), opaque=tuple(opaque), expected="refuted"))
 
     return register
 

@@ -77,3 +77,4 @@ def test_on_a_gpu_the_bound_rank_learns_complete_readings_from_real_peaks(rank: 
     (profile,) = binding.profiles.values()
     assert profile.complete_readings >= 3 and profile.has_warm_fit
     assert profile.peak_bytes_per_row > 0 and profile.retained_bytes_per_row is not None
+    assert profile.footprint.complete_readings >= 1 and profile.footprint.peak_bytes_per_row > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pricing import Profile, Reading, ReadingKind, Safety, Wave, Workload, allocated_bytes
 from pricing.kernel.bands import Anchor, sharing_class, size_class
 from pricing.kernel.frontier import FRONTIER, bound_bytes, bound_of
-from pricing.kernel.price import retained_evidence_bytes
+from pricing.kernel.price import required_bytes, retained_bytes, retained_evidence_bytes
 from pricing.kernel.profile import observe_all
 from pricing.testing import counts, safeties
 from pricing.testing.strategies import positive
@@ -78,6 +79,28 @@ def test_law_and_model_agree_to_the_byte(history: list[Reading], wave: Wave, saf
 
     assert allocated_bytes(wave, profile, FRONTIER, safety) == expected.required
     assert retained_evidence_bytes(wave, profile, FRONTIER, safety) == expected.retained
+
+
+@st.composite
+def small_readings_with_footprints(draw: st.DrawFn) -> Reading:
+    """As `small_readings`, most with a footprint: the peak itself, a third above, far above."""
+    reading = draw(small_readings())
+    peak = reading.peak_delta_bytes
+    footprint = draw(st.one_of(st.sampled_from([peak, 4 * peak // 3, 9 * peak + 1]), st.none()))
+    if footprint is None and reading.kind is ReadingKind.OUT_OF_MEMORY:
+        return reading
+    return replace(reading, footprint_bytes=footprint)
+
+
+@given(history=st.lists(small_readings_with_footprints(), max_size=6), wave=small_waves(), safety=safeties())
+@settings(max_examples=200)
+def test_law_and_model_agree_on_both_quantities(history: list[Reading], wave: Wave, safety: Safety) -> None:
+    profile = observe_all(Profile(), history)
+    sigma = Fraction(safety.numerator, safety.denominator)
+    expected = model.required([told(reading) for reading in history], model_wave(wave), sigma)
+
+    assert required_bytes(wave, profile, FRONTIER, safety) == expected.required
+    assert retained_bytes(wave, profile, FRONTIER, safety) == expected.retained
 
 
 @pytest.mark.parametrize("packed_priced", [True, False])

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing import LAWS, Profile, Reading, Safety, Wave, allocated_bytes, ineligibility
-from pricing.kernel.price import retained_evidence_bytes
+from pricing import LAWS, Profile, Reading, ReadingKind, Safety, Wave, allocated_bytes, ineligibility
+from pricing.kernel.price import required_bytes, retained_bytes, retained_evidence_bytes
 from pricing.kernel.profile import observe_all
+from pricing.kernel.reading import out_of_memory_footprint_bytes
 from pricing.testing import strategies as pp
 from spec import model
 
@@ -40,6 +41,29 @@ def test_kernel_and_model_agree_to_the_byte(law: str, case: tuple[list[Reading],
     assert retained_evidence_bytes(wave, profile, LAWS[law], safety) == expected.retained
 
 
+@pytest.mark.parametrize("law", RATE_LAWS)
+@given(case=histories_and_waves(), safety=pp.safeties())
+def test_kernel_and_model_agree_on_both_quantities(law: str, case: tuple[list[Reading], Wave], safety: Safety) -> None:
+    history, wave = case
+    profile = observe_all(Profile(), history)
+    expected = model.required(
+        [model_reading(reading) for reading in history],
+        model_wave(wave),
+        law,
+        Fraction(safety.numerator, safety.denominator),
+    )
+
+    assert required_bytes(wave, profile, LAWS[law], safety) == expected.required
+    assert retained_bytes(wave, profile, LAWS[law], safety) == expected.retained
+
+
+@given(available=pp.counts(1 << 40), reserved=pp.counts(1 << 40), requested=pp.counts(1 << 40))
+def test_a_failed_wave_is_read_alike(available: int, reserved: int, requested: int) -> None:
+    assert out_of_memory_footprint_bytes(
+        available_bytes=available, reserved_bytes=reserved, requested_bytes=requested
+    ) == model.failed_footprint(available, reserved, requested)
+
+
 def model_reading(reading: Reading) -> model.ModelReading:
     return model.ModelReading(
         P=reading.packed_rows,
@@ -48,6 +72,8 @@ def model_reading(reading: Reading) -> model.ModelReading:
         delta=reading.peak_delta_bytes,
         retained=reading.retained_bytes,
         complete=reading.is_complete,
+        footprint=reading.footprint_bytes,
+        failed=reading.kind is ReadingKind.OUT_OF_MEMORY,
     )
 
 

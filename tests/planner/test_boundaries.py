@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,14 @@ from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import Budget
 from pricing.planner.curve import Curve, WaveShape, gather
 from pricing.planner.layout import layout_of
+from pricing.planner.model_needs import ModelNeeds
+from pricing.planner.most_rows import most_rows
 from pricing.planner.plan import Verdict, plan_wave
-from pricing.planner.refusal import _rows_that_fit
+from pricing.planner.quorum import SingleProcess
+from pricing.planner.refusal import Refusal, _rows_that_fit
 from pricing.planner.rules import is_trusted
 from pricing.planner.setting import Setting
-from pricing.planner.split import RungBounds, _cut_at, _retained_lower_bound, split_cost_bytes
+from pricing.planner.split import RungBounds, _cut_at, _retained_lower_bound, cut, split_cost_bytes
 from tests.making import a_reading, a_wave, learned
 from tests.planner.naive import grpo, only_signature
 from tests.planner.test_split import ladder_of
@@ -245,3 +249,92 @@ def test_a_child_is_forecast_until_a_complete_reading_and_bounds_hold_for_a_rank
 def test_a_plan_of_nothing_has_no_rows() -> None:
     shape = plan_wave(Batch([]), profiles={}, available_bytes=GIB).shape
     assert (shape.packed_rows, shape.shared_rows, shape.unshared_rows, shape.logical_rows) == (0, 0, 0, 0)
+
+
+# --- what nobody asked about -----------------------------------------------------------------------------------------
+
+
+def test_a_cut_tries_the_least_cap_too() -> None:
+    specs = [RequestSpec(input_shape=(rows,), target_shape=(rows,)) for rows in (3, 1, 2)]
+    requests = [PlanRequest(tokens=[item] * spec.logical_rows, spec=spec) for item, spec in enumerate(specs)]
+    batch = Batch([requests])
+    assert cut(batch, [0, 1, 2], 2) == [[0], [1, 2]]
+
+
+def test_a_floor_is_held_against_a_reading_as_of_a_warm_wave() -> None:
+    """A cold floor may hold one-time costs that no later reading shows."""
+    signature = only_signature(grpo(1, 2, 64, 128), Setting())
+    setting = Setting(floor_bytes=lambda shape, cold: 200_000 if cold else 100_000)
+    assert not setting.floor_is_contradicted(signature, learned([a_reading(100, 150_000)]))
+    assert setting.floor_is_contradicted(signature, learned([a_reading(100, 90_000)]))
+
+
+@pytest.mark.parametrize(("peak_bytes", "is_wrong"), [(90_000, True), (110_000, False)])
+def test_a_plan_says_whether_a_reading_contradicts_its_floor(peak_bytes: int, is_wrong: bool) -> None:
+    batch = a_batch(1)
+    setting = Setting(floor_bytes=floor_of)
+    cold = plan_wave(batch, profiles={}, available_bytes=GIB, setting=setting)
+    assert not cold.floor_is_wrong and cold.wave.floor_bytes == 100_000
+    seen = {cold.signature: learned([a_reading(100, peak_bytes)])}
+    plan = plan_wave(batch, profiles=seen, available_bytes=GIB, setting=setting)
+    assert plan.floor_is_wrong is is_wrong
+    assert plan.wave.floor_bytes == (0 if is_wrong else 100_000)
+
+
+class Elsewhere(SingleProcess):
+    """Another rank, whose narrowest wave does not fit."""
+
+    def min(self, value: int) -> int:
+        return 0
+
+
+def test_a_rank_without_items_agrees_on_no_width_where_another_s_narrowest_does_not_fit() -> None:
+    plan = plan_wave(Batch([]), profiles={}, available_bytes=GIB, quorum=Elsewhere())
+    assert (plan.verdict, plan.width, plan.agreed_width) == (Verdict.EMPTY, 0, 0)
+
+
+def test_headroom_is_what_is_left_of_the_budget() -> None:
+    batch = a_batch(1)
+    plan = plan_wave(batch, profiles={}, available_bytes=GIB, setting=Setting(floor_bytes=floor_of))
+    assert plan.required_bytes > 0 and plan.headroom_bytes == GIB - plan.required_bytes
+
+
+def refused(available_bytes: int) -> Refusal:
+    """Of a wave of a hundred rows that needs about a million bytes."""
+    profile = learned([a_reading(100, 900_000)] * 3)
+    wave = a_wave(100, 100, 1)
+    return Refusal.of(wave, price(wave, profile), profile, DEFAULT_LAW, available_bytes, ())
+
+
+def test_a_refusal_says_what_is_missing_and_never_less_than_nothing() -> None:
+    required = refused(0).price.required_bytes
+    assert [refused(size).shortfall_bytes for size in (0, required - 1, required, required + 9)] == [required, 1, 0, 0]
+
+
+def test_one_row_that_fits_is_not_none() -> None:
+    nothing, one = (str(replace(refused(0), rows_that_fit=rows)) for rows in (0, 1))
+    assert "no wave of this kind fits" in nothing and "at most" not in nothing.splitlines()[-1]
+    assert "at most 1 packed rows" in one and "no wave of this kind" not in one
+
+
+def test_the_rows_that_would_fit_bring_their_share_of_segments() -> None:
+    profile = learned([a_reading(1_000, 9_000_000)] * 3)
+    wave = replace(a_wave(1_000, 1_000, 100), segment_state_bytes=1_000_000)
+    half = replace(wave, packed_rows=500, logical_rows=500, grad_segments=50)
+    law = LAWS["packed"]
+    available_bytes = required_bytes(half, profile, law, DEFAULT_SAFETY)
+    assert _rows_that_fit(wave, profile, law, price(wave, profile, law), available_bytes) >= 500
+    assert _rows_that_fit(wave, profile, law, price(wave, profile, law), available_bytes - 1) < 500
+
+
+def test_waves_without_gradients_have_no_segments_to_charge() -> None:
+    profile = learned([a_reading(1_000, 9_000_000)] * 3)
+    for grads, segments in ((True, 80), (False, 0)):
+        signature = replace(only_signature(grpo(1, 2, 64, 128), Setting()), grad_modes=(grads,))
+        found = most_rows(profile, available_bytes=GIB, shortest_rows=100, signature=signature)
+        assert (found.rows, found.wave.grad_segments) == (8_000, segments)
+
+
+def test_a_model_has_no_state_a_segment_unless_it_is_given() -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(ModelNeeds)}
+    assert (fields["segment_state_bytes"], fields["optimizer_step_bytes"]) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pricing.records.record import (
     StructureFacts,
 )
 from pricing.records.record_file import LEAST_RECORD_BYTES, NewerRecordError, parse_record, record_text
-from pricing.records.recorder import Triggers, record_of_plan, record_of_price
+from pricing.records.recorder import Recorder, Triggers, record_of_plan, record_of_price
 from pricing.records.replay import _Pricer
 from pricing.records.spool import DEFAULT_MAX_BYTES, MAX_SEQUENCE, SEQUENCE, Spool, _number_of_line, sequence_of
 from tests.making import a_reading, a_wave, learned
@@ -284,3 +285,86 @@ def test_a_number_beyond_the_last_is_found_again_among_the_files(tmp_path: Path,
 def test_the_last_byte_is_the_last(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"ab\n")
     assert spool._last_byte(tmp_path / "file") == b"\n"
+
+
+# --- what nobody asked about -----------------------------------------------------------------------------------------
+
+
+def without(text: str, path: tuple[str, ...]) -> str:
+    """The text of a record without one field."""
+    data = json.loads(text)
+    inner = data
+    for name in path[:-1]:
+        inner = inner[name]
+    del inner[path[-1]]
+    return json.dumps(data)
+
+
+def test_a_field_that_an_older_record_has_not_says_what_was_so_then(record: DecisionRecord) -> None:
+    text = record_text(record)
+    older = parse_record(without(text, ("wave", "forecast_bytes"))).record
+    assert older.wave.forecast_bytes == 0
+    assert parse_record(without(text, ("price", "learned"))).record.price.learned
+    assert parse_record(without(text, ("after_out_of_memory",))).record.after_out_of_memory == 0
+
+
+def test_a_version_that_is_too_long_to_say_is_counted_in_bits(record: DecisionRecord) -> None:
+    text, version = record_text(record), f'"schema_version":{record.schema_version}'
+    for number, said in ((2**63 - 1, f"schema_version {2**63 - 1}"), (2**63, "has 64 bits")):
+        with pytest.raises(NewerRecordError, match=said):
+            parse_record(text.replace(version, f'"schema_version":{number}'))
+
+
+def test_a_wave_is_no_second_try_unless_it_is_said_to_be() -> None:
+    plan, _ = a_plan()
+    recorder = Recorder()
+    for noted in (0, 2):
+        recorder.admitted(plan, after_out_of_memory=noted) if noted else recorder.admitted(plan)
+        assert recorder.last_record is not None and recorder.last_record.after_out_of_memory == noted
+
+
+def test_a_first_wave_line_takes_the_room_of_one_file(tmp_path: Path, record: DecisionRecord) -> None:
+    writing = Spool(tmp_path, max_files=2)
+    path = writing.write(record)
+    assert path is not None and writing.append_wave({"wave": 1})
+    assert path.exists() and writing.evicted == 0
+    assert writing.append_wave({"wave": 2}) and path.exists(), "a further line takes none"
+    assert writing.write(record) is not None and not path.exists() and writing.evicted == 1
+
+
+def test_wave_lines_over_their_share_lose_the_older_half_and_no_more(tmp_path: Path) -> None:
+    writing = Spool(tmp_path, max_bytes=80_000, max_record_bytes=16_384)
+    path = tmp_path / f"{writing.writer}{spool.WAVES_SUFFIX}"
+    line: dict[str, object] = {"x": "y" * 991}  # 1,000 bytes with its end
+    for count in range(1, 20):  # the first carries its number besides
+        assert writing.append_wave(line)
+        assert len(path.read_bytes().splitlines()) == count and not writing.evicted_by_kind
+    assert writing.append_wave(line)
+    kept = path.read_bytes().splitlines()
+    assert len(kept) + writing.evicted_by_kind[spool.WAVE_LINES] == 20
+    assert 9 <= len(kept) <= 11, "half of it, and the new one"
+    assert writing.evicted == 0 and sequence_of(path) == 1, "it is as old as it was"
+
+
+def test_where_many_write_a_writer_s_share_is_smaller(tmp_path: Path) -> None:
+    """Half of the spool between them all: so no living writer's lines have to go as a whole."""
+    writing = Spool(tmp_path, max_files=1_000, max_bytes=1_000_000)
+    for number in range(99):
+        (tmp_path / f"{number:012x}{spool.WAVES_SUFFIX}").write_bytes(canonical_json({SEQUENCE: 1}).encode() + b"\n")
+    path = tmp_path / f"{writing.writer}{spool.WAVES_SUFFIX}"
+    line: dict[str, object] = {"x": "y" * 991}
+    for _ in range(4):
+        assert writing.append_wave(line)
+    assert len(path.read_bytes().splitlines()) == 4 and not writing.evicted_by_kind, "up to 1 / 200 of a million"
+    assert writing.append_wave(line)
+    assert writing.evicted_by_kind[spool.WAVE_LINES] >= 1 and path.stat().st_size <= 5_000
+
+
+def test_what_went_is_counted_on_from_what_the_folder_says(tmp_path: Path, record: DecisionRecord) -> None:
+    writing = Spool(tmp_path, max_files=2)
+    for _ in range(5):
+        assert writing.write(record) is not None
+    assert sum(spool.what_went(tmp_path).evicted.values()) == writing.evicted == 3
+    another = Spool(tmp_path, max_files=2)
+    assert another.write(record) is not None
+    assert sum(spool.what_went(tmp_path).evicted.values()) == 4

@@ -149,6 +149,38 @@ def test_padded_and_packed_and_recomputed_waves_teach_one_another_nothing(meter:
     assert len(keys) == len(ours.profiles) == 4
 
 
+def run_all(ours: MicroBatches, model: nn.Module, items: Sequences) -> list[Micro[list[int]]]:
+    """The items' micro-batches, run."""
+    run = []
+    for micro in ours.split(items, padded=True):
+        with micro:
+            padded_loss(model, micro.items).backward()
+        run.append(micro)
+    return run
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_a_model_that_drops_out_is_another_one_in_eval_mode(meter: PeakMeter, share: float) -> None:
+    """Backward keeps what was dropped. Without dropout a wave in eval mode takes what one in train mode does, and both
+    have one signature."""
+    model, items = llama(), sequences(6)
+    for layer in model.model.layers:
+        layer.mlp = nn.Sequential(layer.mlp, nn.Dropout(share))
+    ours = batches(meter, model)
+    looks = {}
+    for mode in (True, False):
+        model.train(mode)
+        looks[mode] = [micro.stats for _ in range(4) for micro in run_all(ours, model, items)][-1]
+        assert len(looks[mode].plan.requests) == len(items)
+    peaks = {mode: stats.observed_bytes or 0 for mode, stats in looks.items()}
+    signatures = {stats.plan.signature for stats in looks.values()}
+    if share:
+        assert peaks[True] > 1.01 * peaks[False] and len(signatures) == 2
+        assert looks[False].plan.signature.topology.count("dropout off") == 1
+    else:
+        assert peaks[True] == peaks[False] and len(signatures) == 1
+
+
 # Readings -------------------------------------------------------------------------------------------------------------
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
 
-from adapters.torch_memory import Refusal
-from adapters.torch_memory.budget import MemorySample
+from adapters.torch_memory import PeakMeter, Refusal, StorageCounter
+from adapters.torch_memory.budget import MemorySample, SimulatedMemory
 from adapters.torch_memory.errors import BudgetSampleError
+from adapters.torch_memory.gradients import GradientAccount
 from adapters.torch_memory.measurement import Measurement
+from adapters.torch_memory.meter import STATE_SHARE
 from adapters.torch_memory.trust import allocator_refusal
 from pricing import ReadingKind
 from pricing.kernel.reading import out_of_memory_footprint_bytes
-from tests.adapters.torch_memory.support import wave_of
+from tests.adapters.torch_memory.support import Net, wave_of
 
 FIGURES = {"free_bytes": 4, "total_bytes": 10, "in_use_bytes": 3, "reserved_bytes": 5, "inactive_split_bytes": 1}
 
@@ -127,3 +130,55 @@ def test_an_allocator_is_refused_for_what_it_is(
         monkeypatch.setenv("PYTORCH_NO_HIP_MEMORY_CACHING", switch)
     assert allocator_refusal(torch.device("cuda")) is refusal
     assert allocator_refusal(torch.device("cpu")) is None
+
+
+# --- what stays after backward ---------------------------------------------------------------------------------------
+
+
+def kept_beside(meter: PeakMeter, net: Net, rows: int, size_bytes: int) -> tuple[int, torch.Tensor]:
+    """The peak of a wave's reading where, after backward, as much was made and stayed; and what stayed."""
+    for parameter in net.parameters:
+        parameter.grad = None
+    parameters: Any = net.parameters
+    inputs, account = net.inputs(rows), GradientAccount(parameters)
+    interval = meter.open(wave_of(rows), grads=True, gradients=account)
+    outputs = net(inputs)
+    interval.forward_done(outputs)
+    outputs.sum().backward()
+    del outputs
+    state = torch.zeros(1 << 20, dtype=torch.uint8)  # what it takes for a moment
+    del state
+    kept = torch.zeros(size_bytes, dtype=torch.uint8)
+    seen = interval.close()
+    assert seen.reading is not None
+    return seen.reading.peak_delta_bytes, kept
+
+
+def test_what_stays_after_backward_is_an_optimizer_s_in_the_first_wave_and_the_caller_s_in_the_next(
+    meter: PeakMeter,
+) -> None:
+    net = Net()
+    gradient_bytes = sum(parameter.nbytes for parameter in net.parameters)
+    first, kept = kept_beside(meter, net, 5, 2 * gradient_bytes)
+    assert first < 1 << 20, "its scratch and its states are no cost of the wave"
+    second, more = kept_beside(meter, net, 5, 2 * gradient_bytes)
+    assert second >= 1 << 20, "who keeps as much of every wave is no optimizer"
+    little, least = kept_beside(meter, net, 5, gradient_bytes // (2 * STATE_SHARE))
+    assert little >= 1 << 20, "too little for states: nothing is cut"
+    again, _ = kept_beside(meter, net, 5, 2 * gradient_bytes)
+    assert again < 1 << 20, "after a wave that kept little it may be an optimizer again"
+    assert kept.nbytes == more.nbytes > least.nbytes
+
+
+def test_a_simulated_device_holds_what_is_live_and_nothing_in_pieces(counter: StorageCounter) -> None:
+    kept = torch.zeros(1_000, dtype=torch.uint8)
+    live_bytes = counter.allocated()
+    assert live_bytes >= kept.nbytes
+    for capacity_bytes, free_bytes in ((5_000, 5_000 - live_bytes), (10, 0)):
+        assert SimulatedMemory(counter, capacity_bytes).sample() == MemorySample(
+            free_bytes=free_bytes,
+            total_bytes=capacity_bytes,
+            in_use_bytes=live_bytes,
+            reserved_bytes=live_bytes,
+            inactive_split_bytes=0,
+        )

@@ -45,11 +45,16 @@ KINDS = (
     "logits",
     "logits, no gradients",
     "top_k",
+    "top_k, no gradients",
     "hidden",
     "hidden, no gradients",
     "wide",
     "entropy",
+    "entropy, no gradients",
 )
+ROUTED = "routes"
+"""The load-balancing loss of a mixture of experts; no other family has one."""
+
 TRAINED = ("all", "adapters", "upper layers")
 
 
@@ -134,7 +139,9 @@ def parts(kind: str, rows: int) -> st.SearchStrategy[Part]:
 def specs(draw: st.DrawFn, waves: int) -> Specs:
     """Mostly of about the same proportions, so that signatures are mostly equal. A group of less than 256 rows is not
     drawn: attention without a fused kernel is of 256 queries at a time here, and grows with the square of fewer."""
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
+    model = draw(model_specs())
+    known = (*KINDS, ROUTED) if model.family == "mixture" else KINDS
+    kinds = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
     first_rows = [draw(st.integers(LEAST_ROWS, 700)) for _ in kinds]
     drawn: list[WaveSpec] = []
     for _ in range(waves):
@@ -147,7 +154,7 @@ def specs(draw: st.DrawFn, waves: int) -> Specs:
             rows = [draw(st.integers(LEAST_ROWS, 1_200)) for _ in kinds]
         asked = tuple(draw(parts(kind, count)) for kind, count in zip(kinds, rows, strict=True))
         drawn.append(WaveSpec(parts=asked, one_expert=draw(st.booleans())))
-    return Specs(model=draw(model_specs()), waves=tuple(drawn))
+    return Specs(model=model, waves=tuple(drawn))
 
 
 # --- models and waves ------------------------------------------------------------------------------------------------
@@ -238,10 +245,13 @@ def _request(part: Part, row: Any, temperature: float) -> Request:
         "logits": {"logits": True},
         "logits, no gradients": {"logits": True, "grads": False},
         "top_k": {"top_k": 5},
+        "top_k, no gradients": {"top_k": 5, "grads": False},
         "hidden": {"hidden_states": True},
         "hidden, no gradients": {"hidden_states": True, "grads": False},
         "wide": {"targets": np.stack([labels, labels, labels], axis=1)},
         "entropy": {"targets": labels, "entropy": True},
+        "entropy, no gradients": {"targets": labels, "entropy": True, "grads": False},
+        ROUTED: {"targets": labels, "auxiliary_loss": True},
     }
     return Request(tokens=row, temperature=temperature, **asked[part.kind])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from adapters.wave_loop import gradients, loop
 from adapters.wave_loop.errors import WaveRefusedError
 from pricing.planner.plan import Verdict
 from pricing.planner.quorum import SingleProcess
+from pricing.planner.split import split_key
+from pricing.records.record import Event
 from tests.adapters.trainer_rank.support import CPU, tokens
 from tests.adapters.trainer_rank.waves import (
     MIB,
@@ -262,3 +265,71 @@ def test_prompts_are_roots_and_a_forward_of_nothing_is_of_one_request() -> None:
     rows = branched_rows([(tokens(5), [tokens(2), tokens(3)]), (tokens(4), []), (tokens(6), [tokens(1)])], CPU)
     assert rows.segment_parents.tolist() == [-1, 0, 0, -1, -1, 4]
     assert len(no_rows(CPU).request_positions) == 1 and len(no_rows(CPU, 3).request_positions) == 3
+
+
+# --- what nobody asked about -----------------------------------------------------------------------------------------
+
+
+def test_a_wave_that_runs_out_of_memory_in_its_forward_has_a_record(meter: PeakMeter) -> None:
+    model = decoder(CPU)
+    rank = rank_on(meter, model=model)
+    rank.train_batch(groups(1, **SMALL), _loss)
+    seen: list[Any] = []
+
+    def fails_once(*_: object) -> None:
+        seen.append(rank.recorder.last_record)
+        if len(seen) == 1:
+            raise ERROR
+
+    handle = model.layers[1].register_forward_hook(fails_once)
+    result = rank.train_batch(groups(1, **SMALL), _loss)
+    handle.remove()
+    assert [failure.phase for failure in result.out_of_memory] == ["forward"]
+    before, failed = seen[:2]
+    assert before.event is Event.OBSERVED and failed.event is Event.OUT_OF_MEMORY
+    assert failed.index == before.index + 1
+
+
+def test_an_error_in_a_wave_without_rows_is_the_caller_s_and_running_out_there_is_no_wave_s(meter: PeakMeter) -> None:
+    nothing = [[Request(tokens=[], targets=[])]]
+    rank = rank_on(meter)
+    with pytest.raises(KeyError, match="own"):
+        rank.train_batch(nothing, lambda wave: raises(KeyError("own")))
+    assert rank.train_batch(nothing, _loss).out_of_memory == ()
+    result = rank.train_batch(nothing, failing_once_at(1))
+    assert len(result.out_of_memory) == 1 and not rank.profiles
+
+
+def raises(error: Exception) -> torch.Tensor:
+    raise error
+
+
+def test_a_split_that_ran_out_of_memory_will_cost_a_byte_more_than_there_was(meter: PeakMeter) -> None:
+    rank = calibrated(meter)
+    item = separate(12)
+    given_bytes(rank, rank.plan([item]).required_bytes * 4 // 5)
+    seen = []
+
+    def fails_once(wave: MicroBatch) -> torch.Tensor:
+        seen.append((wave.stats.plan, dict(rank.profiles.splits)))
+        if len(seen) == 1:
+            raise ERROR
+        return _loss(wave)
+
+    with suppress(WaveRefusedError):
+        rank.train_batch([item], fails_once)
+    first, known = seen[0]
+    key = split_key(first.signature, first.children)
+    assert first.verdict is Verdict.SPLIT and key not in known
+    assert rank.profiles.splits[key] == first.available_bytes + 1
+
+
+def test_each_save_that_fails_is_counted_once(meter: PeakMeter, tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.json"
+    rank = rank_on(meter, profiles=profiles)
+    rank.train_batch(groups(1, **SMALL), _loss)
+    profiles.unlink()
+    profiles.mkdir()
+    for count in (1, 2):
+        rank.profiles.save()
+        assert rank.save_failures == rank.profiles.failures == count

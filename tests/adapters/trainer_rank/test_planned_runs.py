@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from adapters.torch_memory import BudgetSampler, Flaw, MemorySample, PeakMeter, 
 from adapters.torch_memory.errors import BudgetSampleError
 from adapters.trainer_rank import AdmissionError, PackedRows, Request, RequestError, TrainerRank, WaveRefusedError
 from pricing import LAWS, ReadingKind
+from pricing.kernel.requests import NO_RECOMPUTE
 from pricing.planner.plan import Verdict
 from pricing.planner.split import split_key
 from tests.adapters.trainer_rank.support import CPU, VOCABULARY, tokens
@@ -108,6 +110,37 @@ def test_a_wave_that_does_not_fit_is_split_and_computes_the_same(meter: PeakMete
     torch.testing.assert_close(gradient_of(rank), gradient, rtol=1e-4, atol=1e-4)
     assert len(got) == sum(len(request.tokens) for request in item)
     assert rank.profiles.splits == {split_key(stats.plan.signature, stats.plan.children): stats.observed_bytes}
+
+
+def test_a_split_that_took_more_is_remembered_after_a_restart_whatever_the_order_of_its_parts(
+    meter: PeakMeter, tmp_path: Path
+) -> None:
+    """Of its signature only: the same wave without recompute is cut and priced as if none had been measured."""
+    path, item = tmp_path / "profiles.json", separate(11)
+    rank = calibrated(meter, profiles=path)
+    budget = rank.plan([item]).required_bytes * 4 // 5
+    given_bytes(rank, budget)
+    (wave,) = train(rank, [item])
+    plan = wave.stats.plan
+    assert plan.verdict is Verdict.SPLIT and plan.rungs[-1].measured_bytes is None
+    rank.profiles.note_split(split_key(plan.signature, plan.children), 2 * budget)
+    rank.profiles.save()
+
+    restarted = rank_on(meter, profiles=path, model=decoder(CPU))
+    assert restarted.profiles.started_warm
+    for order in (item, item[::-1], item[5:] + item[:5]):
+        given_bytes(restarted, budget)
+        again = restarted.plan([order])
+        held = again.rungs[len(plan.rungs) - 1]
+        assert (held.measured_bytes, held.fits) == (2 * budget, False)
+        assert again.subforwards > plan.subforwards
+
+    elsewhere = calibrated(meter, model=decoder(CPU, recompute=NO_RECOMPUTE))
+    for key, peak_bytes in restarted.profiles.splits.items():
+        elsewhere.profiles.note_split(key, peak_bytes)
+    given_bytes(elsewhere, elsewhere.plan([item]).required_bytes * 4 // 5)
+    apart = elsewhere.plan([item])
+    assert len(apart.rungs) >= len(plan.rungs) and all(rung.measured_bytes is None for rung in apart.rungs)
 
 
 def gradient_of(rank: TrainerRank) -> torch.Tensor:
