@@ -81,7 +81,7 @@ def _gib(count: int) -> str:
 
 def high_branch() -> str:
     rows = []
-    for family in ("gdn", "gdn_moe"):
+    for family in ("gdn", "gdn_moe", "gdn_fused"):
         lines = [line for line in lines_of(f"h200-tables/high_branch-{family}.jsonl") if not line["warm_up"]]
         branched = [line for line in lines if line["label"].startswith("branches")]
         alone = [line for line in lines if line["label"].startswith("single")]

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from adapters.torch_memory.counter import allocator_figures, figure
+from adapters.torch_memory.counter import allocator_figures, figure, indexed
 from adapters.torch_memory.cpu_counter import StorageCounter
 from adapters.torch_memory.errors import BudgetSampleError
 from pricing.planner.budget import Budget, BudgetVerdict, judge, judge_after_release, reserve_of
@@ -165,10 +165,13 @@ class BudgetSampler:
 
 
 class AcceleratorMemory:
-    """The driver's and the caching allocator's figures of one accelerator."""
+    """The driver's and the caching allocator's figures of one accelerator. Raises `BudgetSampleError` without one."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self._device = torch.device(device)
+        try:
+            self._device = indexed(device)
+        except RuntimeError as error:
+            raise BudgetSampleError(f"the memory of {device} could not be read: {error}") from error
 
     def sample(self) -> MemorySample:
         """See `MemorySource.sample`. Waits for the device first, so that pending frees are counted as

@@ -140,14 +140,19 @@ def _idle_bytes(figures: Mapping[str, Any]) -> int:
     return max(0, figure(figures, "reserved_bytes.all.current") - in_use)
 
 
+def indexed(device: torch.device | str) -> torch.device:
+    """An accelerator with its index, the current one where none is given: some of torch's questions refuse "cuda"."""
+    device = torch.device(device)
+    index = torch.accelerator.current_device_index() if device.index is None else device.index
+    return torch.device(device.type, index)
+
+
 class AcceleratorCounter:
     """The caching allocator's own counter, through `torch.accelerator` (CUDA, ROCm, XPU and others that keep
     one)."""
 
     def __init__(self, device: torch.device | str) -> None:
-        device = torch.device(device)
-        index = torch.accelerator.current_device_index() if device.index is None else device.index
-        self._device = torch.device(device.type, index)
+        self._device = indexed(device)
         self._allocator_refusal = allocator_refusal(self._device)
         self._pinned_bytes = 0  # idle after the last release
 

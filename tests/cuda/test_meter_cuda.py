@@ -263,6 +263,10 @@ def test_a_sample_tells_free_from_cached(device: torch.device) -> None:
     assert cached.reserved_bytes - admission.samples[-1].reserved_bytes >= 4 * GIB
 
 
+def test_a_device_without_an_index_is_sampled(device: torch.device) -> None:
+    assert sampler_for(device.type).sample().total_bytes == sampler_for(device).sample().total_bytes
+
+
 def test_pieces_of_a_split_segment_stay_in_the_budget_and_do_not_come_back(device: torch.device) -> None:
     """One block pins a large segment. Its idle rest counts for the budget, as a footprint is read above what is in use,
     and a release does not give it back.

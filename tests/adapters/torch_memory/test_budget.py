@@ -15,6 +15,7 @@ from adapters.torch_memory import (
     PeakMeter,
     SimulatedMemory,
     StorageCounter,
+    budget,
     sampler_for,
 )
 from pricing.planner.budget import BudgetVerdict
@@ -174,3 +175,26 @@ def test_what_a_release_did_not_give_back_is_planned_with_once_at_most(pinned_by
     again = sampler.budget().available_bytes
     assert again == planned - pinned_bytes
     assert sampler.admit(again).runs
+
+
+def test_a_device_without_an_index_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`get_per_process_memory_fraction` refuses "cuda", so a sampler of it could not tell its budget."""
+    asked = []
+
+    class Module:
+        def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+            asked.append(device)
+            return 3 << 30, 4 << 30
+
+        def get_per_process_memory_fraction(self, device: torch.device) -> float:
+            asked.append(device)
+            return 0.5
+
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
+    monkeypatch.setattr(torch.accelerator, "synchronize", asked.append)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
+    monkeypatch.setattr(budget, "allocator_figures", lambda device: {})
+    for given, told in (("cuda", 1), ("cuda:3", 3)):
+        asked.clear()
+        assert AcceleratorMemory(given).sample().reservable_bytes == 2 << 30
+        assert asked == [torch.device("cuda", told)] * 3
