@@ -8,11 +8,11 @@ tokens: each request is a child of its own of the root, as deep as it is long.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pricing.kernel.errors import PricingError
-from pricing.kernel.quantities import MAX_QUANTITY, require_count
+from pricing.kernel.quantities import MAX_QUANTITY, ceil_div, require_count
 from pricing.kernel.requests import INACTIVE, SINGLE_TARGET, RequestSpec, mix_key
 from pricing.planner.prefix_tree import ROOT, PrefixTree
 from pricing.planner.tokens import Tokens, default_tokens
@@ -48,6 +48,26 @@ class PlanRequest:
     grads: bool = True
     output_bytes: int = 0
     padded_tail_rows: int = 0
+
+
+def without_padding(request: PlanRequest) -> PlanRequest:
+    """The request without the padding at its end; outputs shrink in proportion."""
+    spec, rows = request.spec, request.spec.logical_rows
+    left = rows - request.padded_tail_rows
+    if left == rows:
+        return request
+    input_shape = (*spec.input_shape[:-1], left)
+    target_shape = spec.target_shape
+    if target_shape is not None:
+        whole = target_shape[: len(spec.input_shape)] == spec.input_shape
+        target_shape = (*input_shape, *target_shape[len(input_shape) :]) if whole else (left, *target_shape[1:])
+    return replace(
+        request,
+        tokens=None if request.tokens is None else request.tokens[:left],
+        spec=replace(spec, input_shape=input_shape, target_shape=target_shape),
+        output_bytes=ceil_div(request.output_bytes * left, rows),
+        padded_tail_rows=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from pricing.kernel.requests import Signature, Workload
 from pricing.kernel.shares import Share, kinds_of
 from pricing.kernel.splits import SplitKey
 from pricing.kernel.wave import Wave
-from pricing.planner.batch import Batch
+from pricing.planner.batch import Batch, without_padding
 from pricing.planner.budget import fits
 from pricing.planner.curve import Curve, WaveShape
 from pricing.planner.quorum import UNBOUNDED_WIDTH
@@ -35,7 +35,7 @@ from pricing.planner.rules import (
     may_probe,
     verdict_of,
 )
-from pricing.planner.setting import Setting
+from pricing.planner.setting import Setting, no_forecast
 from pricing.planner.split import Ladder, RungTried
 from pricing.planner.wave_plan import ProbeTest, WavePlan, WidthTried
 from pricing.planner.width_search import widest_feasible
@@ -157,8 +157,33 @@ class Judge:
             row_multiple=plan.row_multiple,
             topology=plan.signature.topology,
             padded_tail_rows=sum(self._batch.requests[request].padded_tail_rows for request in plan.requests),
+            unpadded_bytes=self._unpadded_bytes(plan),
             floor_parts=plan.floor_parts,
         )
+
+    def _unpadded_bytes(self, plan: WavePlan) -> int | None:
+        """The price of the refused item without the padding at its requests' ends; None where there is none, or where
+        what it depends on is asked by the requests' place in the batch (a busiest rank's rows, a forecast)."""
+        item = [self._batch.requests[request] for request in plan.requests]
+        by_place = self._setting.rank_rows is not None or plan.wave.forecast_bytes > 0
+        if by_place or not any(request.padded_tail_rows for request in item):
+            return None
+        judge = Judge(
+            batch=Batch(
+                [[without_padding(request) for request in item]], tokens=self._batch.tokens, share=self._batch.share
+            ),
+            start=0,
+            profiles=self._profiles,
+            available_bytes=self._available_bytes,
+            setting=replace(self._setting, forecast_bytes=no_forecast),
+            law=self._law,
+            safety=self._safety,
+            probed=self._probed,
+            lost=self._lost,
+            survives=self._survives,
+            measured_splits=self._measured_splits,
+        )
+        return judge._try(1).required_bytes
 
     def _verdict(self, tried: WidthTried, rungs: tuple[RungTried, ...], probe: ProbeTest | None) -> Verdict:
         return verdict_of(

@@ -20,14 +20,15 @@ class Asked:
     """What was asked for, before it became the rows that were priced.
 
     shared_rows: token rows at full sharing. row_multiple, topology: what rounded them up. padded_tail_rows: of the
-    logical rows, those at the ends of requests that are padding. floor_parts: what the static floor consists of, by
-    name, in bytes.
+    logical rows, those at the ends of requests that are padding. unpadded_bytes: the price without these, None where it
+    is not known. floor_parts: what the static floor consists of, by name, in bytes.
     """
 
     shared_rows: int
     row_multiple: int
     topology: str
     padded_tail_rows: int = 0
+    unpadded_bytes: int | None = None
     floor_parts: tuple[tuple[str, int], ...] = ()
 
 
@@ -100,10 +101,16 @@ class Refusal:
             logical = self.wave.logical_rows
             lines.append(
                 f"  {asked.padded_tail_rows:,} of the {logical:,} logical rows are padding at the ends of requests: "
-                f"without them {logical - asked.padded_tail_rows:,} would be left, "
-                f"and what rows cost shrinks in proportion"
+                f"without them {logical - asked.padded_tail_rows:,} would be left, " + self._saved(asked.unpadded_bytes)
             )
         return lines
+
+    def _saved(self, unpadded_bytes: int | None) -> str:
+        if unpadded_bytes is None:
+            return "and what rows cost shrinks in proportion"
+        verdict = "fits" if fits(unpadded_bytes, self.available_bytes) else "does not fit either"
+        saved_bytes = max(0, self.price.required_bytes - unpadded_bytes)
+        return f"priced {gib_text(unpadded_bytes)} ({gib_text(saved_bytes)} less), which {verdict}"
 
     def _parts(self) -> list[str]:
         priced = self.price

@@ -9,11 +9,19 @@ from adapters.trainer_rank import Request, TrainerRank
 from adapters.trainer_rank.decoder import Decoder, DecoderConfig
 from adapters.trainer_rank.packed_work import padded_tail_rows
 from adapters.wave_loop.errors import WaveRefusedError
+from pricing import LAWS, Profile
+from pricing.kernel.profile import observe_all
 from pricing.kernel.quantities import MIB
-from pricing.kernel.requests import RequestSpec
+from pricing.kernel.requests import RequestSpec, mix_key
+from pricing.planner.batch import without_padding
 from pricing.planner.plan import Batch, PlanRequest, Setting, plan_wave
+from pricing.text import gib_text
+from tests.planner.test_width_search import whole_wave
 
 CONFIG = DecoderConfig(vocabulary=97, hidden=64, layers=4, heads=4, kv_heads=2, head_dim=16, feed_forward=160)
+
+
+LEARNED = observe_all(Profile(), [whole_wave(4_000, 100_000)] * 3)
 
 
 def refusal_of(requests: list[PlanRequest], setting: Setting) -> str:
@@ -38,6 +46,65 @@ def test_padding_at_the_end_is_named_with_what_would_be_left() -> None:
     text = refusal_of([of_rows(40_960, padded=35_960)], Setting())
     assert "35,960 of the 40,960 logical rows are padding" in text and "5,000 would be left" in text
     assert "padding" not in refusal_of([of_rows(5_000)], Setting())
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    ("available_bytes", "said"), [(1_500_000_000, "which fits"), (10**8, "which does not fit either")]
+)
+def test_a_refusal_says_what_stripping_would_save(law: str, available_bytes: int, said: str) -> None:
+    """The price of the same item without its padding, to the byte; of each of its requests, shared prefix or not."""
+    setting = Setting(row_multiple=8)
+    padded = [of_rows(40_960, padded=35_960), of_rows(300), of_rows(3_000, padded=1_000)]
+    stripped = [of_rows(5_000), of_rows(300), of_rows(2_000)]
+    plans = [
+        plan_wave(
+            Batch([item]),
+            profiles=lambda _: LEARNED,
+            available_bytes=available_bytes if item is padded else 10**12,
+            setting=setting,
+            law=LAWS[law],
+        )
+        for item in (padded, stripped)
+    ]
+    refusal = plans[0].refusal
+    assert refusal is not None and refusal.asked is not None
+    assert refusal.asked.unpadded_bytes == plans[1].price.required_bytes
+    assert "36,960 of the 44,260 logical rows are padding" in str(refusal) and said in str(refusal)
+    saved = plans[0].price.required_bytes - plans[1].price.required_bytes
+    assert f"({gib_text(saved)} less)" in str(refusal)
+
+
+def test_an_item_of_nothing_but_padding_would_cost_nothing() -> None:
+    plan = plan_wave(
+        Batch([[of_rows(40_960, padded=40_960)]]),
+        profiles=lambda _: LEARNED,
+        available_bytes=10**8,
+        setting=Setting(),
+    )
+    assert plan.refusal is not None and "without them 0 would be left, priced 0.00 MiB" in str(plan.refusal)
+
+
+@pytest.mark.parametrize(
+    ("input_shape", "target_shape", "left"),
+    [
+        ((9,), (9,), (6,)),
+        ((1, 9), (1, 9), (1, 6)),
+        ((9,), (9, 3), (6, 3)),
+        ((1, 9), (9, 3), (6, 3)),
+        ((9,), None, None),
+    ],
+)
+def test_a_request_without_its_padding(
+    input_shape: tuple[int, ...], target_shape: tuple[int, ...] | None, left: tuple[int, ...] | None
+) -> None:
+    spec = RequestSpec(input_shape=input_shape, target_shape=target_shape, logits=target_shape is None)
+    request = PlanRequest(tokens=list(range(9)), spec=spec, output_bytes=90, padded_tail_rows=3)
+    stripped = without_padding(request)
+    assert stripped.spec.target_shape == left and stripped.spec.logical_rows == 6 == len(stripped.tokens)
+    assert (stripped.output_bytes, stripped.padded_tail_rows) == (60, 0)
+    assert mix_key(stripped.spec) == mix_key(spec)
+    assert without_padding(stripped) is stripped
 
 
 def test_a_cold_refusal_says_which_floor_bound_it(meter: PeakMeter) -> None:
