@@ -84,9 +84,12 @@ def prove(item: Theorem | Lemma, second: SecondOpinion | None, patience: float =
     excused = item.name in registry.CVC5_UNDECIDED and other is not None and other.verdict == "unknown"
     agreed = other is None or other.verdict == "proven" or excused
     needs_witness = any(obligation.stated for obligation in obligations)
-    outcome.passed = first.verdict == "proven" and agreed and (witness is not None or not needs_witness)
+    outcome.passed = bool(obligations) and first.verdict == "proven" and agreed
+    outcome.passed = outcome.passed and (witness is not None or not needs_witness)
     if item.name in registry.CVC5_NOT_ASKED:
         outcome.evidence = f"cvc5 not asked: {registry.CVC5_NOT_ASKED[item.name]}"
+    if not obligations:
+        outcome.evidence = "it comes to no question at all: every path of it contradicts itself"
     if needs_witness and witness is None:
         outcome.evidence = "no witness of its premises was found: it may say nothing"
     return outcome

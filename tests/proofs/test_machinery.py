@@ -70,6 +70,20 @@ def test_a_path_that_raises_is_an_open_obligation() -> None:
     assert not prove(body).passed
 
 
+def test_a_theorem_that_asks_nothing_is_not_proven() -> None:
+    def body(t: Given) -> None:
+        t.valid(lambda: t.integer("n", 0))
+
+    outcome = prove(body)
+    assert outcome.obligations == 0 and not outcome.passed
+    assert "no question at all" in outcome.evidence
+
+    def nothing(t: Given) -> None:
+        t.integer("n", 0)
+
+    assert not prove(nothing).passed
+
+
 def test_a_contradictory_premise_proves_nothing() -> None:
     def body(t: Given) -> None:
         number = t.integer("x", 1)
