@@ -15,7 +15,7 @@ from adapters.trainer_rank.floors import Floors
 from adapters.trainer_rank.group_rows import GroupRows, group_rows
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.identity import ModelIdentity
-from adapters.trainer_rank.labels import is_tempered, unprojected_bytes
+from adapters.trainer_rank.labels import is_tempered, uncopied_bytes, unprojected_bytes
 from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
@@ -200,7 +200,15 @@ class PackedWork:
         facts = self._model.model_facts()
         for group in group_rows(layout, self.batch, self._device):
             requests = [self.requests[request] for request in group.requests]
-            lacking = unprojected_bytes(requests, group.rows.request_positions, facts, tempered=self.is_tempered)
+            lacking = unprojected_bytes(
+                requests,
+                group.rows.request_positions,
+                facts,
+                packed_rows=group.rows.packed_rows,
+                tempered=self.is_tempered,
+            )
+            if stats.plan.wave.evidence is not None:  # of several kinds
+                lacking = max(lacking, uncopied_bytes(requests, group.rows.request_positions, facts))
             stats.beyond_bytes = max(stats.beyond_bytes, lacking)
             results = packed_forward(
                 self._model, group.rows, requests, grads=group.grads, before_outputs=self._meter.before_outputs
