@@ -7,7 +7,7 @@
 
 with rows(s) = max(P, ceil(L / (k * s))), and k = 8 when packed-priced, else 1. Three laws differ in what they use of
 this: `logical` (never packed-priced, no warm term: the extrapolation by sharing ratio that trainers used before),
-`packed` (no warm term) and `warm` (all of it; the default). A further law implements `law.Law` and joins
+`packed` (no warm term) and `warm` (all of it). A further law implements `law.Law` and joins
 `kernel.laws`; no caller changes.
 
 The functions that carry theorems (`sharing_rows`, `all_readings_bytes`, `warm_bytes`, `charge_bytes`) run unchanged on
