@@ -67,7 +67,10 @@ def levels_of(rows: PackedRows) -> tuple[tuple[Level, ...], Tensor]:
 @cache
 def take_first_configurations() -> None:
     """From now on Triton takes each kernel's first configuration, without trying others."""
-    from triton.runtime.autotuner import Autotuner  # type: ignore[import-not-found, unused-ignore]
+    try:
+        from triton.runtime.autotuner import Autotuner  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return  # the package's own import says it better
 
     original = Autotuner.__init__
 
