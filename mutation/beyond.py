@@ -395,22 +395,51 @@ class Copy:
 
 
 _LENGTHS: Final = "both are of one length by construction; `strict` only says so"
+_FIRST: Final = "where a search begins: what is below is found not to do"
+_SENTINEL: Final = "stands for none; every number that no figure can have says the same"
 
 ARGUED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "adapters/trainer_rank/rows.py:159:101 True -> False": _LENGTHS,
-        "adapters/trainer_rank/rows.py:93:89 True -> False": _LENGTHS,
-        "adapters/torch_memory/meter.py:334:79 True -> False": _LENGTHS,
-        "pricing/planner/curve.py:186:64 > -> >=": "with one kind, all kind rows are that kind's: the same prices",
-        "pricing/planner/batch.py:143:70 <= -> <": "the guard behind it takes the most that there can be",
-        "pricing/planner/judge.py:205:45 <= -> <": "a price of 0 among relatives: then all prices are 0",
-        "adapters/torch_memory/meter.py:413:59 >= -> >": "how often a peak is looked at, which a later look finds too",
-        "adapters/torch_memory/meter.py:414:45 0 -> 1": "likewise: the next look comes one byte earlier",
-        "pricing/records/spool.py:270:31 + -> -": "a shortcut: the share is asked for right behind it",
-        "pricing/records/spool.py:270:66 4 -> 5": "likewise",
-        "adapters/trainer_rank/rows.py:44:46 and -> or": "an assertion that no input reaches",
-        "adapters/trainer_rank/rows.py:45:20 == -> !=": "likewise",
-        "adapters/trainer_rank/rows.py:45:56 < -> <=": "likewise",
+        "adapters/trainer_rank/head.py `return list(zip(torch.split(wanted, HEAD_CHUNK_ROWS), "
+        "plan.chunk_ends.tolist(), strict=True))` (87): True -> False": _LENGTHS,
+        "adapters/wave_loop/gradients.py `for value, copy in zip(self._parameters, copies, strict=True)` (56): "
+        "True -> False": _LENGTHS,
+        "adapters/wave_loop/gradients.py `for value, kept in zip(self._parameters, aside, strict=True):` (55): "
+        "True -> False": _LENGTHS,
+        "pricing/records/replay.py `for at, pair in enumerate(zip(recorded, replayed, strict=True)):` (57): "
+        "True -> False": _LENGTHS,
+        "adapters/trainer_rank/head.py `nothing = hidden_PH[:0, :1].to(exact).expand(0, k)` (21): "
+        "0 -> 1": "one row is expanded to none as no row is",
+        "adapters/trainer_rank/rows.py `own = add(branch, len(prompt), root) if len(branch) else prompt_rows[:0]` "
+        "(70): 0 -> 1": "read only where the branch has rows",
+        "adapters/trainer_rank/execution.py `def nobody_asks(size_bytes: int, *, copied_bytes: int = 0) -> None:` "
+        "(56): 0 -> 1": "it looks at none of its arguments",
+        "adapters/wave_loop/loop.py `if most_bytes is not None and budget.available_bytes > most_bytes:` (53): "
+        "> -> >=": "where both are the same nothing is taken off",
+        "pricing/records/spool.py `text = os.pread(lock, 32, 0).strip()` (22): "
+        "32 -> 33": "the file has 21 bytes; a longer number is above the most either way",
+        "pricing/records/spool.py `text = os.pread(lock, 32, 0).strip()` (26): "
+        "0 -> 1": "the first of 20 digits of a number below 10^12 is a zero",
+        "pricing/records/spool.py `if path.stat().st_size + size_bytes <= self.max_bytes // (4 * MOST_WRITERS):` "
+        "(58): 4 -> 5": "a shortcut: the share is asked for right behind it",
+        "pricing/records/spool.py `if now >= self._paused_until:` (7): "
+        ">= -> >": "the very nanosecond in which a pause ends",
+        "pricing/planner/prefix_tree.py `if stop_index + 1 < len(stops):` (14): "
+        "+ -> -": "what is pushed too much has no stop left and is passed over when it is popped",
+        "pricing/planner/prefix_tree.py `node_at: dict[tuple[int, int], int] = {(ROOT, 0): ROOT}` (46): "
+        "0 -> 1": "rows of no tokens are sent to the root without a look; the entry is read by none",
+        "pricing/planner/prefix_tree.py `return ROOT, 0` (13): "
+        "0 -> 1": "of the first row, beside the empty one: no depth is beyond its end",
+        "pricing/planner/prefix_tree.py `self._tail_start: list[int] = [0]` (31): "
+        "0 -> 1": "where the root's own tail starts is asked by none",
+        "pricing/planner/split.py `low = max((batch.lengths[request] for request in ordered if "
+        "batch.is_active(request)), default=0)` (6): max -> min": _FIRST,
+        "pricing/planner/split.py `low = max((batch.lengths[request] for request in ordered if "
+        "batch.is_active(request)), default=0)` (95): 0 -> 1": _FIRST,
+        "pricing/planner/split.py `self._retained_of_least = [0, *accumulate(least)]` (27): "
+        "0 -> 1": "what no child retains: read for a rung of one child, and rungs begin with two",
+        "pricing/planner/curve.py `self._seen = (-1, -1, False)` (15): 1 -> 2": _SENTINEL,
+        "pricing/planner/judge.py `best, best_bytes = (signature.shares, Profile()), -1` (51): 1 -> 2": _SENTINEL,
     }
 )
 """Survivor -> why no test can or should kill it."""
@@ -471,7 +500,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             goes_on = not options.again or "ALL" in options.again
             if time.monotonic() < until and (mutant.name in again or (goes_on and mutant.name not in ran)):
                 run(mutant, TESTS[mutant.module].quick)
-        for mutant in sample:
+        for mutant in sorted(sample, key=lambda mutant: mutant.name in ARGUED):  # these last
             slower = TESTS[mutant.module].slower
             if time.monotonic() < until and slower and ran.get(mutant.name) is False and mutant.name not in thorough:
                 thorough.add(mutant.name)

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from pricing import GIB, Profile, QuantityError, RequestSpec, Wave
+from pricing.kernel.forecast import Forecast, ForecastLine
 from pricing.kernel.laws import DEFAULT_LAW, LAWS
 from pricing.kernel.price import evidence_bytes, price, required_bytes
 from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY
-from pricing.kernel.requests import Workload
+from pricing.kernel.requests import NO_RECOMPUTE, SINGLE_TARGET, Workload, mix_key
 from pricing.planner.batch import Batch, PlanRequest
 from pricing.planner.budget import Budget
 from pricing.planner.curve import Curve, WaveShape, gather
 from pricing.planner.layout import layout_of
-from pricing.planner.model_needs import ModelNeeds
+from pricing.planner.model_needs import ModelNeeds, forecast_wave, most_forecast_rows, usual_rows
 from pricing.planner.most_rows import most_rows
 from pricing.planner.plan import Verdict, plan_wave
+from pricing.planner.prefix_tree import build_tree
 from pricing.planner.quorum import SingleProcess
 from pricing.planner.refusal import Refusal, _rows_that_fit
-from pricing.planner.rules import is_trusted
+from pricing.planner.rules import is_trusted, probe_bytes
 from pricing.planner.setting import Setting
 from pricing.planner.split import RungBounds, _cut_at, _retained_lower_bound, cut, split_cost_bytes
 from tests.making import a_reading, a_wave, learned
@@ -338,3 +340,62 @@ def test_waves_without_gradients_have_no_segments_to_charge() -> None:
 def test_a_model_has_no_state_a_segment_unless_it_is_given() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(ModelNeeds)}
     assert (fields["segment_state_bytes"], fields["optimizer_step_bytes"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("cold", "witnessed", "held"), [(3, None, 3), (0, None, 0), (3, 0, 3), (3, 20, 20), (30, 20, 30)]
+)
+def test_a_probe_is_held_to_what_it_would_be_cold_and_to_what_witnesses_say(
+    cold: int, witnessed: int | None, held: int
+) -> None:
+    assert probe_bytes(cold, witnessed) == held
+
+
+def test_one_level_that_is_shared_is_one() -> None:
+    """A prompt of 3 rows, under it a turn of 2 that two of three requests share, and 1 row of each of their own."""
+    tree = build_tree([[1, 1, 1, 2, 2, 3], [1, 1, 1, 2, 2, 4], [1, 1, 1, 5]])
+    assert [tree.packed_rows(levels) for levels in (0, 1, 2, 3, None)] == [16, 10, 8, 8, 8]
+
+
+def some_needs(bytes_per_row: int = 1_000) -> ModelNeeds:
+    forecast = Forecast(lines=(ForecastLine(phase="forward", fixed_bytes=10_000, bytes_per_packed_row=bytes_per_row),))
+    return ModelNeeds(
+        name="a model",
+        parameters=10,
+        trainable=10,
+        parameter_bytes=40,
+        gradient_bytes=40,
+        optimizer="AdamW",
+        optimizer_bytes=80,
+        recompute=NO_RECOMPUTE,
+        forecast=forecast,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 63, 1_000])
+def test_the_most_rows_of_a_forecast_are_the_most_whose_price_fits(rows: int) -> None:
+    needs = some_needs()
+    required = forecast_wave(needs, rows).price.required_bytes
+    assert most_forecast_rows(needs, required).rows == rows
+    assert most_forecast_rows(needs, required - 1).rows == rows - 1
+    assert most_forecast_rows(needs, -1).rows == 0
+    assert (forecast_wave(needs, rows).requests, forecast_wave(needs, 0).requests) == (max(1, rows // 64), 0)
+
+
+def test_the_rows_that_are_shown_go_up_in_fours_to_twice_the_most() -> None:
+    assert usual_rows(0) == usual_rows(2_047) == (1_024, 4_096)
+    assert usual_rows(8_191) == (1_024, 4_096)
+    assert usual_rows(8_192) == (1_024, 4_096, 16_384)
+    assert len(usual_rows(1 << 40)) == 8
+    assert some_needs().fixed_bytes == 160
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+@pytest.mark.parametrize("width", [(), (3,)])
+def test_labels_of_any_shape_of_the_input_are_single_targets_and_several_a_row_are_not(
+    shape: tuple[int, ...], width: tuple[int, ...]
+) -> None:
+    spec = RequestSpec(input_shape=shape, target_shape=(*shape, *width))
+    signature = only_signature(Batch([[PlanRequest(tokens=[1] * 6, spec=spec)]]), Setting())
+    assert signature.request_mixes == (mix_key(spec),)
+    assert (signature.request_mixes == (SINGLE_TARGET,)) == (not width)

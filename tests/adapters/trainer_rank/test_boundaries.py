@@ -333,3 +333,24 @@ def test_each_save_that_fails_is_counted_once(meter: PeakMeter, tmp_path: Path) 
     for count in (1, 2):
         rank.profiles.save()
         assert rank.save_failures == rank.profiles.failures == count
+
+
+def test_a_save_that_fails_in_a_way_nobody_foresaw_is_said_once_and_counted(
+    meter: PeakMeter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = rank_on(meter)
+
+    def fails() -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(rank.profiles, "save", fails)
+    for count in (1, 2):
+        rank._save()
+        assert rank.save_failures == count
+    assert len([line for line in caplog.messages if "unforeseen" in line]) == 1
+
+
+def test_a_cpu_has_no_cold_transient(meter: PeakMeter) -> None:
+    items = groups(1, **SMALL)
+    rank = TrainerRank(decoder(CPU), meter=meter, memory_bytes=64 * MIB, forecast=False)
+    assert rank.plan(items).required_bytes == rank_on(meter).plan(items).required_bytes

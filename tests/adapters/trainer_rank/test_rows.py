@@ -135,3 +135,19 @@ def test_a_row_is_projected_once_and_its_entries_end_with_its_chunk(rows: int) -
     assert plan.chunk_count == -(-rows // HEAD_CHUNK_ROWS)
     assert plan.chunk_ends.tolist() == [2 * min(rows, (at + 1) * HEAD_CHUNK_ROWS) for at in range(plan.chunk_count)]
     assert np.array_equal(plan.rows[plan.row_of_entry], positions[plan.order])
+
+
+def test_rows_beyond_the_hidden_size_are_rows_too_and_copies_are_announced() -> None:
+    """More packed rows than the hidden states are wide."""
+    hidden, head = torch.randn(9, 4), torch.nn.Linear(4, 11)
+    positions = np.asarray([8, 3, 5])
+    announced: list[int] = []
+    right = head(hidden)[torch.from_numpy(positions)]
+    logits = full_logits(hidden, head, positions, 11, before_copies=announced.append)
+    torch.testing.assert_close(logits, right)
+    assert announced == [3 * 11 * 4]
+    values, ids = top_k_log_probs(hidden, head, positions, 2, before_copies=announced.append)
+    wanted = right.log_softmax(dim=-1).topk(2)
+    torch.testing.assert_close(values, wanted.values)
+    assert torch.equal(ids, wanted.indices)
+    assert announced[1:] == [3 * 2 * (4 + 8)], "values of 4 bytes and ids of 8"
