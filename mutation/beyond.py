@@ -96,6 +96,7 @@ _RECORDS: Final = Tests(
 _METER: Final = Tests(
     quick=(
         "tests/adapters/torch_memory/test_boundaries.py",
+        "tests/adapters/torch_memory/test_outputs.py",
         "tests/regressions/test_meter_cases.py",
         "tests/adapters/torch_memory/test_meter.py",
         "tests/adapters/torch_memory/test_out_of_memory.py",

@@ -289,3 +289,37 @@ def test_a_first_interval_resets_once_and_releases_nothing_where_nothing_lies_id
         interval = meter.open(wave_of(3), grads=False, clean=True)
         assert (meter.resets, meter.releases, meter.foreign_resets) == (1, 0, 0)
         interval.discard()
+
+
+def callers_wave(meter: PeakMeter, counter: ContractCounter, takes: int, lets_go: int) -> int:
+    """A wave whose forward the caller runs: how much the reading adds for what earlier waves may have left."""
+    interval = meter.open(wave_of(3), grads=False)
+    interval.forward_left_to_caller([])
+    counter.allocate(takes)
+    counter.free(lets_go)
+    seen = interval.close()
+    assert seen.reading is not None
+    return seen.freed_bytes
+
+
+def test_what_a_caller_s_wave_left_is_added_to_the_next_to_the_byte_and_never_more_than_it_had() -> None:
+    counter = ContractCounter(live_bytes=1_000)
+    with PeakMeter(counter) as meter:
+        assert callers_wave(meter, counter, 100, 60) == 0, "there was none before it"
+        assert callers_wave(meter, counter, 10, 10) == 40
+        assert callers_wave(meter, counter, 30, 0) == 10, "of the last one no more than its peak"
+        assert callers_wave(meter, counter, 5, 205) == 200, "that much of the baseline went inside"
+        assert callers_wave(meter, counter, 7, 7) == 0, "nothing is held of waves that let go of more than they took"
+        assert callers_wave(meter, counter, 7, 7) == 0
+
+
+def test_a_wave_that_runs_out_of_memory_was_promised_nothing_for_gradients_unless_it_is_said() -> None:
+    counter = ContractCounter()
+    with PeakMeter(counter) as meter:
+        for said, together_bytes in (({}, 0), ({"together_bytes": 160}, 160)):
+            interval = meter.open(wave_of(3), grads=True)
+            seen = interval.out_of_memory(None, available_bytes=16, **said)
+            assert seen.reading_with_gradients is not None
+            assert seen.reading_with_gradients.footprint_bytes == out_of_memory_footprint_bytes(
+                available_bytes=together_bytes, reserved_bytes=0, requested_bytes=0
+            )
