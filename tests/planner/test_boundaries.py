@@ -14,7 +14,7 @@ from pricing.kernel.laws import DEFAULT_LAW, LAWS
 from pricing.kernel.price import evidence_bytes, price, required_bytes
 from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY
 from pricing.kernel.requests import NO_RECOMPUTE, SINGLE_TARGET, Workload, mix_key
-from pricing.planner.batch import Batch, PlanRequest
+from pricing.planner.batch import Batch, PlanRequest, without_padding
 from pricing.planner.budget import Budget
 from pricing.planner.curve import Curve, WaveShape, gather
 from pricing.planner.layout import layout_of
@@ -399,3 +399,27 @@ def test_labels_of_any_shape_of_the_input_are_single_targets_and_several_a_row_a
     signature = only_signature(Batch([[PlanRequest(tokens=[1] * 6, spec=spec)]]), Setting())
     assert signature.request_mixes == (mix_key(spec),)
     assert (signature.request_mixes == (SINGLE_TARGET,)) == (not width)
+
+
+def padded_item(rows: int, padding: int) -> Batch:
+    spec = RequestSpec(input_shape=(rows,), target_shape=(rows,))
+    tokens = list(range(rows - padding)) + [7] * padding
+    return Batch([[PlanRequest(tokens=tokens, spec=spec, padded_tail_rows=padding, output_bytes=4 * rows)]])
+
+
+def test_a_refusal_says_what_the_item_would_cost_without_its_padding() -> None:
+    whole, bare = padded_item(100, 40), Batch([[without_padding(padded_item(100, 40).requests[0])]])
+    assert (bare.lengths, bare.requests[0].padded_tail_rows, bare.output_bytes) == ([60], 0, [240])
+    assert without_padding(bare.requests[0]) is bare.requests[0]
+    profiles = {only_signature(whole, Setting()): learned([a_reading(100, 9_000_000)] * 3)}
+
+    def unpadded_bytes(batch: Batch, setting: Setting) -> int | None:
+        refusal = plan_wave(batch, profiles=profiles, available_bytes=1, setting=setting).refusal
+        assert refusal is not None and refusal.asked is not None
+        return refusal.asked.unpadded_bytes
+
+    needed = plan_wave(bare, profiles=profiles, available_bytes=GIB).required_bytes
+    assert unpadded_bytes(whole, Setting()) == needed
+    assert unpadded_bytes(padded_item(100, 0), Setting()) is None
+    by_rank = Setting(rank_rows=lambda shape, requests: shape.packed_rows)
+    assert unpadded_bytes(whole, by_rank) is None, "asked by the requests' place in the batch"
