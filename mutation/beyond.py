@@ -129,7 +129,7 @@ _LOOP: Final = Tests(
     ),
 )
 _KEPT: Final = Tests(
-    quick=("tests/adapters/trainer_rank/test_profile_store.py",),
+    quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_profile_store.py"),
     slower=("tests/adapters/trainer_rank/test_boundaries.py", "tests/adapters/trainer_rank/test_survival.py"),
 )
 _EXECUTION: Final = Tests(
