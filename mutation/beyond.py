@@ -440,6 +440,13 @@ ARGUED: Final[Mapping[str, str]] = MappingProxyType(
         "pricing/planner/split.py `self._retained_of_least = [0, *accumulate(least)]` (27): "
         "0 -> 1": "what no child retains: read for a rung of one child, and rungs begin with two",
         "pricing/planner/curve.py `self._seen = (-1, -1, False)` (15): 1 -> 2": _SENTINEL,
+        "pricing/planner/batch.py `and len(shape) == 1` (15): "
+        "== -> !=": "a shortcut: what is not plain is asked the long way, with the same answer",
+        "pricing/planner/batch.py `self.parents: list[int] = [-1]` (28): 1 -> 2": "the root's parent is asked by none",
+        "pricing/planner/judge.py `forecast_fits=tried.wave.forecast_bytes == 0` (43): "
+        "0 -> 1": "without a forecast the other side asks what a probe is asked anyway",
+        "pricing/planner/refusal.py `saved_bytes = max(0, self.price.required_bytes - unpadded_bytes)` (18): "
+        "0 -> 1": "it is said in GiB of two digits",
         "pricing/planner/judge.py `best, best_bytes = (signature.shares, Profile()), -1` (51): 1 -> 2": _SENTINEL,
     }
 )

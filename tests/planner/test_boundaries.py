@@ -423,3 +423,36 @@ def test_a_refusal_says_what_the_item_would_cost_without_its_padding() -> None:
     assert unpadded_bytes(padded_item(100, 0), Setting()) is None
     by_rank = Setting(rank_rows=lambda shape, requests: shape.packed_rows)
     assert unpadded_bytes(whole, by_rank) is None, "asked by the requests' place in the batch"
+
+
+def test_a_probe_is_judged_by_the_wave_as_cold_and_without_forecast() -> None:
+    batch = a_batch(1)
+    setting = Setting(floor_bytes=lambda shape, cold: 200_000 if cold else 100_000, forecast_bytes=forecast_of)
+    seed = {plan_wave(batch, profiles={}, available_bytes=GIB).signature: learned([a_reading(10, 10_000_000_000)])}
+    plan = plan_wave(batch, profiles=seed, available_bytes=GIB, setting=setting)
+    assert plan.probe is not None
+    assert (plan.probe.cold.floor_bytes, plan.probe.cold.forecast_bytes) == (200_000, 0)
+
+
+def mixed_item(with_gradients: int, without: int) -> Batch:
+    """Two kinds of rows in one item."""
+    sizes = ((with_gradients, True), (without, False))
+    requests = [
+        PlanRequest(
+            tokens=[int(grads)] * rows, spec=RequestSpec(input_shape=(rows,), target_shape=(rows,)), grads=grads
+        )
+        for rows, grads in sizes
+    ]
+    return Batch([requests])
+
+
+def test_one_item_is_priced_by_a_relative_of_its_own_kinds_and_by_no_stranger() -> None:
+    known, item = only_signature(mixed_item(400, 400), Setting()), mixed_item(400, 1_600)
+    assert known.shares and known.shares != only_signature(item, Setting()).shares
+    dear, cheap = learned([a_reading(1_000, 9_000_000)] * 3), learned([a_reading(1_000, 1_000)] * 3)
+    stranger = replace(known, topology="elsewhere")
+    for profiles in ({known: dear}, {known: dear, stranger: cheap}, {stranger: cheap, known: dear}):
+        plan = plan_wave(item, profiles=profiles, available_bytes=GIB)
+        assert (plan.verdict, plan.profile) == (Verdict.RUN, dear)
+    alone = plan_wave(item, profiles={stranger: cheap}, available_bytes=GIB)
+    assert (alone.verdict, alone.profile) == (Verdict.COLD_START, Profile())

@@ -323,3 +323,13 @@ def test_a_wave_that_runs_out_of_memory_was_promised_nothing_for_gradients_unles
             assert seen.reading_with_gradients.footprint_bytes == out_of_memory_footprint_bytes(
                 available_bytes=together_bytes, reserved_bytes=0, requested_bytes=0
             )
+
+
+def test_a_wave_that_runs_out_of_memory_was_admitted_against_nothing_unless_it_is_said() -> None:
+    counter = ContractCounter()
+    with PeakMeter(counter) as meter:
+        seen = meter.open(wave_of(3), grads=True).out_of_memory()
+        assert seen.reading is not None
+        assert seen.reading.footprint_bytes == out_of_memory_footprint_bytes(
+            available_bytes=0, reserved_bytes=0, requested_bytes=0
+        )
