@@ -181,7 +181,7 @@ def measure_scaling(size: Size, repeats: int) -> list[dict[str, Any]]:
 
 
 SIDE_BY_SIDE: Final = """
-import sys, time, numpy
+import dataclasses, sys, time, numpy
 from pricing import Profile, Reading, RequestSpec, observe
 from pricing.plan import Batch, PlanRequest, plan_batch, plan_wave
 prompts, rollouts, length, least, most, seed, repeats = map(int, sys.argv[1:])
@@ -196,6 +196,8 @@ for _ in range(prompts):
         rows.append(row)
 reading = Reading(packed_rows=20_000, logical_rows=40_000, grad_segments=0, output_bytes=160_000,
                   peak_delta_bytes=20_000 * 300_000)
+if hasattr(Reading, "footprint_bytes"):  # the same price in versions that price footprints too
+    reading = dataclasses.replace(reading, footprint_bytes=reading.peak_delta_bytes)
 profile = observe(observe(Profile(), reading), reading)
 profiles = {plan_wave(Batch(items[:1]), profiles={}, available_bytes=0).signature: profile}
 

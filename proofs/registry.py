@@ -44,6 +44,7 @@ FOLDERS: Final = MappingProxyType(
         "frontier": "frontier",
         "assembly": "assembly",
         "any_number": "any number",
+        "any_number_footprints": "any number",
         "device": "device",
         "device_frontier": "device",
         "made_gradients": "device",

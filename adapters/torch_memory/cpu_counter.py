@@ -38,11 +38,12 @@ _ADOPTING = frozenset(
 
 
 class _LiveStorage(weakref.ref[torch.UntypedStorage]):
-    """A counted storage: its key (identity while alive) and the bytes it was counted with."""
+    """A counted storage: its key (identity while alive), its own size then and the bytes it was counted with."""
 
-    __slots__ = ("key", "size_bytes")
+    __slots__ = ("key", "raw_bytes", "size_bytes")
 
     key: int
+    raw_bytes: int
     size_bytes: int
 
 
@@ -93,6 +94,10 @@ class StorageCounter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if getattr(func, "namespace", "") == "fsdp":  # they write into storages that were just given their size
+            for tensor in _countable((args, kwargs)):
+                if self._known(tensor.untyped_storage()) is not None:
+                    self._count(tensor.untyped_storage())
         self._book(func, args, kwargs, result)
         return result
 
@@ -131,7 +136,7 @@ class StorageCounter(TorchDispatchMode):
 
     def allocated(self) -> int:
         """Live bytes now."""
-        self._bury()
+        self._recount()
         return self._live_bytes
 
     def peaks(self) -> tuple[int, ...]:
@@ -161,7 +166,7 @@ class StorageCounter(TorchDispatchMode):
     def reset_peak(self) -> None:
         """What any code in the process can do to a device's counter
         (`torch.cuda.reset_peak_memory_stats`)."""
-        self._bury()
+        self._recount()
         self._peak_bytes = self._live_bytes
         self._peak_storages = len(self._live)
 
@@ -190,12 +195,20 @@ class StorageCounter(TorchDispatchMode):
         size_bytes = self._resize(id(storage), storage.nbytes())
         if entry is None:
             entry = _LiveStorage(storage, self._dead.append)
-            entry.key, entry.size_bytes = id(storage), 0
+            entry.key, entry.raw_bytes, entry.size_bytes = id(storage), 0, 0
             self._live[entry.key] = entry
         self._live_bytes += size_bytes - entry.size_bytes
-        entry.size_bytes = size_bytes
+        entry.raw_bytes, entry.size_bytes = storage.nbytes(), size_bytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
         self._peak_storages = max(self._peak_storages, len(self._live))
+
+    def _recount(self) -> None:
+        """Book deaths, and sizes that changed without an operation: what was gathered and is given back (FSDP)."""
+        self._bury()
+        for entry in list(self._live.values()):
+            storage = entry()
+            if storage is not None and (entry.raw_bytes > 0) != (storage.nbytes() > 0):
+                self._count(storage)
 
     def _bury(self) -> None:
         """Book the storages that died since the last call."""

@@ -125,14 +125,14 @@ class Measurement:
     """One interval's state. Figures are bytes.
 
     allocated, reserved: the peaks above the baseline; after_backward: as they stood when backward had run, with
-    live_after_backward_bytes. made: what the wave made to stay, in order. gradients: its look at the parameters'
-    gradients. is_clean: nothing that could be given back lay idle at the baseline. live_before_step_bytes: while an
-    optimizer steps before backward has run. earlier_outputs: what was alive at the baseline of past intervals' outputs
-    and of gradients. dropped_bytes: how far live bytes lay under the baseline at the end. left_over_bytes: of a wave
-    whose forward the caller runs (is_the_callers), what the caller may still have held of the one before when this one
-    began. bare_bytes, bare_reserved_bytes: the peaks less the outputs made before them; outputs_bytes: of outputs that
-    were announced. flaws: a set that keeps its order. sealed: the closing observation, where an optimizer step took it
-    before the close.
+    live_after_backward_bytes. made: what the wave made to stay, in order (made_storages: by identity). gradients: its
+    look at the parameters' gradients. is_clean: nothing that could be given back lay idle at the baseline.
+    live_before_step_bytes: while an optimizer steps before backward has run. earlier_outputs: what was alive at the
+    baseline of past intervals' outputs and of gradients. dropped_bytes: how far live bytes lay under the baseline at
+    the end. left_over_bytes: of a wave whose forward the caller runs (is_the_callers), what the caller may still have
+    held of the one before when this one began. bare_bytes, bare_reserved_bytes: the peaks less the outputs made before
+    them; outputs_bytes: of outputs that were announced. flaws: a set that keeps its order. sealed: the closing
+    observation, where an optimizer step took it before the close.
     """
 
     thread: int
@@ -142,6 +142,7 @@ class Measurement:
     allocated: PeakTrack = field(default_factory=PeakTrack)
     reserved: PeakTrack = field(default_factory=PeakTrack)
     made: list[Made] = field(default_factory=list)
+    made_storages: dict[int, weakref.ref[torch.UntypedStorage]] = field(default_factory=dict)
     unseen_made_bytes: int = 0
     gradients: GradientWatch | None = None
     live_after_backward_bytes: int | None = None
@@ -168,6 +169,13 @@ class Measurement:
     def awaits_backward(self) -> bool:
         """Whether there is a backward to see that was not seen yet."""
         return self.watch is not None and not self.watch.has_run
+
+    def is_new(self, held: Held) -> bool:
+        """Whether a storage is asked about for the first time: gradients may be cut from one buffer."""
+        storage = held.storage()
+        known = self.made_storages.get(id(storage))
+        self.made_storages[id(storage)] = held.storage
+        return known is None or known() is not storage
 
     def flaw(self, flaw: Flaw) -> None:
         """Note why the reading may miss the peak. Once counts."""

@@ -458,10 +458,10 @@ class PeakMeter:
                         measured.backward_ended(self.counter.allocated())
 
     def _gradient_made(self, measured: Measurement, grad: torch.Tensor) -> None:
-        """A gradient that was not there before. Looked at after every part of them, so that what was made by the time
-        of the peak is known to that part."""
+        """A gradient that was not there before; a buffer that several are cut from counts once. Looked at after every
+        part of them, so that what was made by the time of the peak is known to that part."""
         with self._lock:
-            storages = self._storages([local_tensor(grad)])
+            storages = [held for held in self._storages([local_tensor(grad)]) if measured.is_new(held)]
             measured.made += [Made(held.size_bytes, held.storage) for held in storages]
             measured.unseen_made_bytes += sum(held.size_bytes for held in storages)
             assert measured.gradients is not None

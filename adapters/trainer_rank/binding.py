@@ -16,6 +16,7 @@ from adapters.trainer_rank.check import check_packed_execution
 from adapters.trainer_rank.errors import UnsupportedModelError
 from adapters.trainer_rank.hugging_face import HuggingFaceDecoder
 from adapters.trainer_rank.packed_model import ModelFacts, PackedModel
+from adapters.trainer_rank.sharding import is_sharded_whole, reshard
 
 __all__ = [
     "CHECKS",
@@ -50,11 +51,12 @@ def bind_model(model: nn.Module | PackedModel, *, check: str = CHECK_AT_BINDING)
     bound = _bound(model)
     if check == CHECK_AT_BINDING and isinstance(model, nn.Module):
         check_packed_execution(bound, model)
+        reshard(model)
     return bound
 
 
 def _bound(model: nn.Module | PackedModel) -> PackedModel:
-    if isinstance(model, PackedModel):
+    if isinstance(model, PackedModel) and not (isinstance(model, nn.Module) and is_sharded_whole(model)):
         return model
     transformers = sys.modules.get("transformers")
     if transformers is not None:
@@ -62,6 +64,8 @@ def _bound(model: nn.Module | PackedModel) -> PackedModel:
         inner: Any = model if base_model is None else base_model()
         if isinstance(inner, transformers.PreTrainedModel):
             return _hugging_face(model, inner)
+    if isinstance(model, nn.Module) and is_sharded_whole(model):
+        raise UnsupportedModelError(_SHARDED.format(what=f"{type(model).__name__} is no Hugging Face decoder"))
     raise UnsupportedModelError(
         f"{type(model).__name__} is neither a PackedModel (packed_hidden_states, head_logits, recompute_mode, "
         f"model_facts) nor a Hugging Face decoder{_inside(model)}"
@@ -85,9 +89,9 @@ def _hugging_face(model: nn.Module, inner: Any) -> HuggingFaceDecoder:
 
 
 _SHARDED = (
-    "{what}, and sharded models are not supported: every forward of one gathers its parameters from all ranks, while "
-    "packed waves, the probes and splits among them, differ in number and kind from rank to rank, so ranks would wait "
-    "for one another for ever: pass a model with all its parameters on each rank"
+    "{what}, and models sharded that way are not supported: every forward of one gathers its parameters from all "
+    "ranks, while packed waves differ in number and kind from rank to rank: pass a Hugging Face decoder with "
+    "fully_shard (FSDP2) on its layers and on the whole model, or a model with all its parameters on each rank"
 )
 
 
@@ -96,12 +100,13 @@ def _require_whole_and_bare(model: nn.Module) -> None:
 
     By class names, along each class's own line: nothing distributed is imported to say that a model is not so.
     """
+    sharded = is_sharded_whole(model)
     for path, module in model.named_modules():
         where = f"{path} is" if path else "the model is"
         classes = {kind.__name__ for kind in type(module).__mro__}
         if "FullyShardedDataParallel" in classes:
             raise UnsupportedModelError(_SHARDED.format(what=f"{where} wrapped in FullyShardedDataParallel"))
-        if "FSDPModule" in classes:
+        if "FSDPModule" in classes and not sharded:
             raise UnsupportedModelError(_SHARDED.format(what=f"{where} sharded by fully_shard (FSDP2)"))
         if "DistributedDataParallel" in classes:
             raise UnsupportedModelError(
@@ -115,7 +120,7 @@ def _require_whole_and_bare(model: nn.Module) -> None:
             "pass what it wraps (._orig_mod); its layers may be compiled, each in place (layer.compile())"
         )
     for name, parameter in model.named_parameters():
-        if hasattr(parameter, "full_tensor"):
+        if hasattr(parameter, "full_tensor") and not sharded:
             raise UnsupportedModelError(_SHARDED.format(what=f"the parameter {name} is a DTensor"))
 
 

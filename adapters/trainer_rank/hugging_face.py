@@ -28,6 +28,7 @@ from adapters.trainer_rank.recompute import recompute_mode_of
 from adapters.trainer_rank.refusals import require_equal_shared_rows
 from adapters.trainer_rank.routing import RouterFacts
 from adapters.trainer_rank.rows import PADDING_SEGMENT, PackedRows
+from adapters.trainer_rank.sharding import is_sharded_whole
 from pricing.kernel.requests import RecomputeMode
 
 ATTENTION_NAME = "packed_ancestry"
@@ -100,6 +101,7 @@ class HuggingFaceDecoder:
         self._config = model.config.get_text_config(decoder=True)
         require_equal_shared_rows(outer, model, self._config)
         self._decoder = _called_decoder(outer, model)
+        self._is_sharded = is_sharded_whole(outer)
         self._parent, self._name = _place_of(model, self._decoder)
         self.layers = _decoder_layers(self._decoder, self._config)
         self._configs = _configs_of(model)
@@ -115,7 +117,21 @@ class HuggingFaceDecoder:
 
     def packed_hidden_states(self, rows: PackedRows) -> Tensor:
         hidden: Tensor = self._run(rows).last_hidden_state
-        return hidden[0]
+        return self._in_step(hidden[0])
+
+    def _in_step(self, hidden_PH: Tensor) -> Tensor:
+        """Of a sharded model: tie the head to the graph, so that backward reaches it on every rank, whatever a wave
+        asks for. Ranks whose gradients are of other parameters would wait for one another."""
+        if not self._is_sharded or not torch.is_grad_enabled():
+            return hidden_PH
+        return hidden_PH + 0 * self.head_logits(hidden_PH[:1].detach()).sum()
+
+    def one_row(self, rows: PackedRows, *, grads: bool) -> Tensor | None:
+        """Run rows that nobody asked for, so that this rank's collectives are those of the others. With `grads` a loss
+        of 0, whose backward is to be run."""
+        with torch.set_grad_enabled(grads):
+            hidden_PH = self.packed_hidden_states(rows)
+        return 0 * hidden_PH.sum() if grads else None
 
     def head_logits(self, hidden_CH: Tensor) -> Tensor:
         """Through the model's own forward: whatever it does to logits, and whatever head it has by now."""
@@ -151,7 +167,7 @@ class HuggingFaceDecoder:
         """Hidden states [P, H] and every routed layer's gate logits [P, experts]."""
         out = self._run(rows, output_router_logits=True)
         gates = tuple(gate.reshape(rows.packed_rows, -1) for gate in out.router_logits or () if gate is not None)
-        return out.last_hidden_state[0], gates
+        return self._in_step(out.last_hidden_state[0]), gates
 
     def own_auxiliary_loss(self, gates: tuple[Tensor, ...], rows: PackedRows) -> Tensor | None:
         """What the model's own code makes of `gates`; None where it makes nothing."""

@@ -1,10 +1,10 @@
 """What a model's memory depends on, beside rows: read once for the profile file, and looked at again before each wave.
 
 `ModelIdentity.facts` goes into the profile file's environment, one entry a field, so that a file of another model is
-refused by the name of what differs. Layers of a stack are one entry: `parameter layers.#.up.weight` says which of them
-have which shape, dtype and gradient. `ModelIdentity.live` says in a few words how the model differs *now* from what it
-was at the start, and under which settings it runs; it becomes part of the memory signature. What differs is named
-there, and said once in the log.
+refused by the name of what differs, be it in the configuration or in the modules themselves. Layers of a stack are one
+entry: `parameter layers.#.up.weight` says which of them have which shape, dtype and gradient. `ModelIdentity.live`
+says in a few words how the model differs *now* from what it was at the start, and under which settings it runs; it
+becomes part of the memory signature. What differs is named there, and said once in the log.
 
 The look before a wave is a pass over what can change in place: gradients and dtypes of parameters, the modules there
 are, their settings (plain attributes such as a router's `top_k`), and the configuration; some tenths of a millisecond.
@@ -73,7 +73,9 @@ class ModelIdentity:
         self._values: dict[str, set[str]] = {}  # that each setting took
         self._no_settings: set[str] = set()
         self._read()
-        self.facts, self._settings_then, self._beside_then = self._now, self._settings_now, dict(beside())
+        self._then, self._settings_then, self._beside_then = self._now, self._settings_now, dict(beside())
+        kept = {name: text for name, text in self._settings_now.items() if "._" not in name and " _" not in name}
+        self.facts = self._now | kept
 
     def live(self) -> str:
         """How the model runs now: empty for what it was at the start, in ordinary surroundings."""
@@ -89,11 +91,11 @@ class ModelIdentity:
             name: text for name, text in self._settings_then.items() if len(self._values[name]) <= MOST_VALUES
         }
         beside = _differences(self._beside_then, self._beside())
-        return _differences(self.facts, self._now) + _differences(settings_then, self._settings_now) + beside
+        return _differences(self._then, self._now) + _differences(settings_then, self._settings_now) + beside
 
     def _changed(self) -> list[str]:
         beside = self._beside()
-        if (self._now, self._settings_now, beside) == (self.facts, self._settings_then, self._beside_then):
+        if (self._now, self._settings_now, beside) == (self._then, self._settings_then, self._beside_then):
             return []
         differences = self.differences()
         if not differences:
@@ -259,13 +261,13 @@ def _flattened(fields: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def module_settings(model: nn.Module) -> dict[str, str]:
-    """Plain attributes of every module (a router's `top_k`, a dropout's `p`), those of one stack of layers as in
-    `tensor_facts`, and how many modules a list holds; whether they train only where they do not agree."""
+    """The class and the plain attributes of every module (a router's `top_k`, a dropout's `p`), those of one stack of
+    layers as in `tensor_facts`, and how many modules a list holds; whether they train only where they do not agree."""
     families: dict[str, dict[str, list[str]]] = {}
     modes = {module.training for module in model.modules()}
     for path, module in model.named_modules():
         counted = {"modules": len(module)} if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict)) else {}
-        for name, value in (counted | module.__dict__).items():
+        for name, value in ({"class": type(module).__name__} | counted | module.__dict__).items():
             if type(value) not in _PLAIN or NO_MEMORY.match(name):
                 continue
             if name in _READ_ELSEWHERE and not (name == "training" and len(modes) > 1):

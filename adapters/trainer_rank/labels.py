@@ -31,19 +31,45 @@ def is_tempered(requests: Iterable[Request]) -> bool:
 
 
 def unprojected_bytes(
-    requests: Sequence[Request], positions: Sequence[Ints], facts: ModelFacts, *, tempered: bool
+    requests: Sequence[Request],
+    positions: Sequence[Ints],
+    facts: ModelFacts,
+    *,
+    packed_rows: int,
+    tempered: bool,
 ) -> int:
-    """An upper bound on what the head lacked of its workspace in one forward of `requests`, whose packed rows are at
-    `positions`. tempered: whether others of the call are at a temperature, which share the signature."""
+    """An upper bound on what the head lacked of its workspace in one forward of `requests`, whose rows are at
+    `positions` of `packed_rows`. tempered: whether others of the call are at a temperature, which share the signature.
+
+    All packed rows count, not those of the requests that want something of the head alone: how much these share differs
+    from wave to wave, and shares are of logical rows.
+    """
     most = 0
     lacks_buffer = tempered and not is_tempered(requests)
     buffer_bytes = max(FP32_BYTES, facts.dtype_bytes) if lacks_buffer else 0
     dear = tempered or any(request.entropy for request in requests)
     each_bytes = logit_bytes(facts.dtype_bytes, is_tempered=dear)
     for k in {None, *(request.top_k for request in requests)}:
-        rows, fullest = _rows_of_passes(requests, positions, k)
+        fullest = _fullest_pass(requests, positions, k)
+        if fullest is None:
+            continue
+        rows = chunk_rows(packed_rows, head.HEAD_CHUNK_ROWS)
         most = max(most, lacking_bytes(rows, fullest, each_bytes, buffer_bytes, facts.vocabulary))
     return most
+
+
+def uncopied_bytes(requests: Sequence[Request], positions: Sequence[Ints], facts: ModelFacts) -> int:
+    """What one forward of rows of several kinds lacked where requests share rows that logits are wanted of.
+
+    Logits are made once a distinct row, then copied to the requests that share it. Distinct rows of a kind are no share
+    of the wave, its logical rows are: so it teaches as if no two of its requests shared any. (Of one kind all packed
+    rows are distinct rows, which the laws price.)
+    """
+    rows = [found for request, found in zip(requests, positions, strict=True) if request.logits]
+    if not rows:
+        return 0
+    every = np.concatenate(rows)
+    return (len(every) - len(np.unique(every))) * facts.vocabulary * facts.dtype_bytes
 
 
 def logit_bytes(dtype_bytes: int, *, is_tempered: bool) -> int:
@@ -59,19 +85,16 @@ def logit_bytes(dtype_bytes: int, *, is_tempered: bool) -> int:
     return own_bytes + 2 * dtype_bytes + (3 if is_tempered else 2) * exact_bytes
 
 
-def _rows_of_passes(requests: Sequence[Request], positions: Sequence[Ints], k: int | None) -> tuple[int, int]:
-    """Rows of one pass over everything, and of the fullest pass there was; a chunk at most. k: of the passes that take
-    the `k` likeliest tokens; None: of those that look at labels and entropies."""
-    everything: list[Ints] = []
+def _fullest_pass(requests: Sequence[Request], positions: Sequence[Ints], k: int | None) -> int | None:
+    """Rows of the fullest pass there was, a chunk at most; None where nobody wanted any. k: of the passes that take the
+    `k` likeliest tokens; None: of those that look at labels and entropies."""
     wanted: dict[float, list[Ints]] = {}
     for request, rows in zip(requests, positions, strict=True):
         if k is None and (request.targets is not None or request.entropy):
-            everything.append(rows)
             wanted.setdefault(request.temperature, []).append(_labelled(request, rows))
         elif k is not None and request.top_k == k:
-            everything.append(rows)
             wanted.setdefault(request.temperature, []).append(rows)
-    return _chunk_rows(everything), max((_chunk_rows(rows) for rows in wanted.values()), default=0)
+    return max((_chunk_rows(rows) for rows in wanted.values()), default=None)
 
 
 def _labelled(request: Request, rows: Ints) -> Ints:

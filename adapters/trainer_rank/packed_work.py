@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from adapters.trainer_rank.floors import Floors
 from adapters.trainer_rank.group_rows import GroupRows, group_rows
 from adapters.trainer_rank.head import IGNORED_TARGET
 from adapters.trainer_rank.identity import ModelIdentity
-from adapters.trainer_rank.labels import is_tempered, unprojected_bytes
+from adapters.trainer_rank.labels import is_tempered, uncopied_bytes, unprojected_bytes
 from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_model import PackedModel
 from adapters.trainer_rank.request import Request, RequestOutputs, output_bytes, prepared
-from adapters.trainer_rank.rows import no_rows
+from adapters.trainer_rank.rows import no_rows, unshared_rows
 from adapters.wave_loop.wave import WaveOwner, WaveStats
 from pricing import Signature, Workload
 from pricing.planner.layout import Layout, layout_of
@@ -182,6 +182,12 @@ class PackedWork:
         (outputs,) = packed_forward(self._model, no_rows(self._device), [asked], grads=asked.grads)
         return outputs
 
+    def one_row(self, *, grads: bool) -> torch.Tensor | None:
+        """See `HuggingFaceDecoder.one_row`: for a rank without rows, of a model with collectives of its own."""
+        sharded: Any = self._model
+        loss: torch.Tensor | None = sharded.one_row(unshared_rows([np.zeros(1, np.int64)], self._device), grads=grads)
+        return loss
+
     def drop(self) -> None:
         """Let go of what a forward held that is not handed out."""
         self._outputs = {}
@@ -194,7 +200,15 @@ class PackedWork:
         facts = self._model.model_facts()
         for group in group_rows(layout, self.batch, self._device):
             requests = [self.requests[request] for request in group.requests]
-            lacking = unprojected_bytes(requests, group.rows.request_positions, facts, tempered=self.is_tempered)
+            lacking = unprojected_bytes(
+                requests,
+                group.rows.request_positions,
+                facts,
+                packed_rows=group.rows.packed_rows,
+                tempered=self.is_tempered,
+            )
+            if stats.plan.wave.evidence is not None:  # of several kinds
+                lacking = max(lacking, uncopied_bytes(requests, group.rows.request_positions, facts))
             stats.beyond_bytes = max(stats.beyond_bytes, lacking)
             results = packed_forward(
                 self._model, group.rows, requests, grads=group.grads, before_outputs=self._meter.before_outputs

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -23,8 +23,10 @@ from adapters.trainer_rank.identity import ModelIdentity
 from adapters.trainer_rank.micro_batch import MicroBatch
 from adapters.trainer_rank.packed_work import Item, PackedWork
 from adapters.trainer_rank.request import RequestOutputs
+from adapters.trainer_rank.sharding import is_sharded_whole, reshard, sharding_facts, shards_of
 from adapters.wave_loop.batch_result import BatchResult, Waves
-from adapters.wave_loop.call import OnRefusal
+from adapters.wave_loop.call import Call, OnRefusal
+from adapters.wave_loop.gradients import GradientKeeper
 from adapters.wave_loop.loop import WaveLoop
 from adapters.wave_loop.memory import budget_sampler
 from adapters.wave_loop.profile_store import ProfileStore
@@ -84,7 +86,12 @@ class TrainerRank(WaveLoop):
     ) -> None:
         chosen_law, chosen_safety = as_law(law), as_safety(safety)
         self._model = bind_model(model, check=check)
-        self._identity = ModelIdentity(model, head_facts)
+        sharded = isinstance(model, nn.Module) and is_sharded_whole(model)
+        if sharded and quorum is SINGLE_PROCESS and isinstance(model, nn.Module) and shards_of(model) > 1:
+            raise UnsupportedModelError(
+                f"the model is sharded over {shards_of(model)} ranks, which must agree on every wave: pass a quorum"
+            )
+        self._identity = ModelIdentity(model, lambda: head_facts() | sharding_facts(model))
         device = _device_of(model) if device is None else torch.device(device)
         meter = meter_for(device) if meter is None else meter
         super().__init__(
@@ -97,14 +104,18 @@ class TrainerRank(WaveLoop):
             quorum=quorum,
             recorder=recorder,
             parameters=list(model.parameters()) if isinstance(model, nn.Module) else [],
+            keeps_in_step=sharded,
         )
+        self._module = model
         self._topology = f"{self._model.model_facts().name}, {topology}"
         self._row_multiple = row_multiple
         if cold_transient_bytes is None:  # a CPU has no library handles on a device
             cold_transient_bytes = 0 if device.type == "cpu" else COLD_TRANSIENT_BYTES
         self._cold_transient_bytes = cold_transient_bytes
         given = self.profiles.forecasts
-        self._forecaster = _forecaster(model, device, forecast_loss, cold_transient_bytes, given) if forecast else None
+        self._forecaster = (
+            _forecaster(model, device, forecast_loss, cold_transient_bytes, given) if forecast and not sharded else None
+        )
         self._floors = floors
 
     def forward_micro_batches(self, items: Sequence[Item], *, on_refusal: OnRefusal = "raise") -> Waves[MicroBatch]:
@@ -178,6 +189,12 @@ class TrainerRank(WaveLoop):
         Raises as `forward_micro_batches` does, and `OutOfMemoryRefusedError` where what failed can be made no narrower.
         """
 
+        if self._keeps_in_step:
+            raise UnsupportedModelError(
+                "of a sharded model no wave that ran out of memory can be taken back, since the other ranks wait "
+                "inside it for this one: use forward_micro_batches"
+            )
+
         def step(wave: MicroBatch) -> torch.Tensor:
             loss = loss_fn(wave)
             loss.backward()
@@ -201,6 +218,10 @@ class TrainerRank(WaveLoop):
     def plan(self, items: Sequence[Item]) -> WavePlan:
         """What the first wave of `items` would be now, and at which price; nothing runs. Collective like the others."""
         return self._first_plan(partial(self._work, items))
+
+    def _next(self, call: Call[Any], role: Role, keeper: GradientKeeper | None = None) -> Any:
+        reshard(self._module)
+        return super()._next(call, role, keeper)
 
     def _work(self, items: Sequence[Item]) -> PackedWork:
         return PackedWork(

@@ -25,6 +25,10 @@ class WaveOverError(PricingError):
     """Outputs asked of a wave after its turn: they were let go so that the next wave has their memory."""
 
 
+class OutOfStepError(PricingError):
+    """Ranks of a sharded model would run different passes in a wave; raised on all of them, before any runs it."""
+
+
 class RefusalChoiceError(PricingError):
     """`on_refusal` is none of the choices there are."""
 

@@ -32,6 +32,7 @@ from adapters.wave_loop.errors import (
 from adapters.wave_loop.failure import BackwardQueue, OutOfMemory, Phase, let_go
 from adapters.wave_loop.gradients import COPY_DENOMINATOR, GradientKeeper
 from adapters.wave_loop.holdings import Holdings
+from adapters.wave_loop.in_step import NOT_IN_STEP, Passes, agree_on_passes, one_row, passes_of
 from adapters.wave_loop.profile_store import ProfileStore
 from adapters.wave_loop.random_state import RandomState
 from adapters.wave_loop.wave import WaveStats, WaveTurn
@@ -76,18 +77,21 @@ Turn = TypeVar("Turn", bound=WaveTurn)
 @dataclass(slots=True)
 class _Open:
     """A wave that runs: its measurement, its record, how often the device had run out of memory before it, and torch's
-    random state then."""
+    random state then. owed: a loss whose backward this rank runs for the others' sake."""
 
     interval: Interval | None
     ticket: Ticket | None
     failures_before: int
     random: RandomState
+    owed: torch.Tensor | None = None
 
 
 class WaveLoop:
     """One rank's loop. A subclass says what a call's items are and what a wave of them runs (`Work`).
 
-    parameters: those whose gradients backward makes. Everything else as in `TrainerRank`. Use one thread.
+    parameters: those whose gradients backward makes. keeps_in_step: the model has collectives of its own, so that every
+    rank must run each wave, forward and backward (`adapters.wave_loop.in_step`). Everything else as in `TrainerRank`.
+    Use one thread.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class WaveLoop:
         quorum: Quorum,
         recorder: Recorder | None,
         parameters: list[torch.nn.Parameter],
+        keeps_in_step: bool = False,
     ) -> None:
         self.device = device
         self.meter = meter
@@ -112,6 +117,7 @@ class WaveLoop:
         self.recorder = Recorder() if recorder is None else recorder
         self._quorum = quorum
         self._gradients = GradientAccount(parameters)
+        self._keeps_in_step = keeps_in_step
         self._probed: set[Signature] = set()
         self._lost_probes: set[Signature] = set()
         self._named_floors: set[Signature] = set()
@@ -526,11 +532,14 @@ class WaveLoop:
         if plan.floor_is_wrong and plan.signature not in self._named_floors:
             self._named_floors.add(plan.signature)
             _log.warning("%s (%s)", FLOOR_IS_WRONG, plan.signature.topology)
+        in_step = NOT_IN_STEP
+        if self._keeps_in_step:
+            in_step = agree_on_passes(self._quorum, passes_of(work, stats), keeps_outputs=role is not Role.WAVE)
         with self._guard():
             opened = self._open(stats, role)
         with self._giving_up(opened, stats):
             with self._guard():
-                failure, wave = self._forward(work, stats, opened)
+                failure, wave = self._forward(work, stats, opened, in_step)
             has_failed = self._quorum.max(int(failure is not None)) > 0  # nobody waits for a rank that failed
         if has_failed:
             work.drop()
@@ -542,6 +551,9 @@ class WaveLoop:
                 self._count(call, stats, failure)
             return None
         assert wave is not None
+        if opened.owed is not None:  # while the others run theirs, which the caller asks for
+            opened.owed.backward()
+            opened.owed = None
         if stats.forward is not None:
             self.learn(plan.signature, stats.teaching(stats.forward))
         wave.random = opened.random
@@ -552,9 +564,13 @@ class WaveLoop:
             self.recorder.observed(opened.ticket, None if stats.forward is None else stats.reading_of(stats.forward))
         return wave
 
-    def _forward(self, work: Work[Turn], stats: WaveStats, opened: _Open) -> tuple[OutOfMemory | None, Turn | None]:
+    def _forward(
+        self, work: Work[Turn], stats: WaveStats, opened: _Open, in_step: Passes
+    ) -> tuple[OutOfMemory | None, Turn | None]:
         """Run the wave forward, look at it, and make its turn; out of memory is learned from and handed back."""
         try:
+            if opened.interval is None and in_step.is_run:
+                opened.owed = one_row(work, grads=in_step.has_grads)
             if opened.interval is not None:
                 outputs = work.forward(stats)
                 opened.ticket = self._ticket(work, stats)  # while the device still works
@@ -564,8 +580,8 @@ class WaveLoop:
                     opened.interval.forward_left_to_caller(self._gradients.parameters)
             return None, work.turn(self, stats)
         except Exception as error:
-            if not is_out_of_memory(error):
-                raise
+            if not is_out_of_memory(error) or self._keeps_in_step:
+                raise  # in step, the others wait inside the forward: nobody can take it back
             failure = OutOfMemory.of(error, Phase.FORWARD)
             work.drop()
             if opened.ticket is None:

@@ -49,7 +49,10 @@ def size_class_rows(size: int) -> int:
 
 def sharing_class(logical_rows: int, packed_rows: int) -> int:
     """Which octave of logical / packed rows: 1 below 2 (padding included), 2 below 4, ..., the last from 64 on."""
-    return min(max(1, (logical_rows // packed_rows).bit_length()), MOST_SHARING_CLASS)
+    octave = (logical_rows // packed_rows).bit_length()
+    if octave <= 1:
+        return 1
+    return octave if octave < MOST_SHARING_CLASS else MOST_SHARING_CLASS
 
 
 MOST_BANDS: Final = size_class(LARGEST_CLASS_ROWS) * MOST_SHARING_CLASS
@@ -126,6 +129,10 @@ SOUND: Final = "sound"
 check asks for (`proofs/frontier`), so a reading costs no look at every band."""
 
 
+CHECKED: Final = "witnesses"
+"""Key of `derived` for the witnesses beside this evidence that were checked: that very tuple needs no further look."""
+
+
 def observe_bands(evidence: FrontierEvidence, reading: Reading, seed_seen: bool) -> FrontierEvidence:
     """The evidence after one more reading. Without `seed_seen` the reading stays out: it is the seed, or before."""
     if not seed_seen or reading.packed_rows == 0:
@@ -141,6 +148,8 @@ def observe_bands(evidence: FrontierEvidence, reading: Reading, seed_seen: bool)
     )
     if SOUND in evidence.derived:
         after.derived[SOUND] = True
+    if CHECKED in evidence.derived:
+        after.derived[CHECKED] = evidence.derived[CHECKED]
     return after
 
 
@@ -159,8 +168,9 @@ def join(bands: Bands, reading: Reading, compute_bytes: int, *, bounds: bool) ->
     if compute_bytes == 0:
         return bands
     fresh = band_of(reading, compute_bytes, bounds=bounds)
-    place = bisect_left(bands, fresh.key, key=_key)
-    if place < len(bands) and bands[place].key == fresh.key:
+    key = fresh.key
+    place = bisect_left(bands, key, key=_key)
+    if place < len(bands) and bands[place].key == key:
         return (*bands[:place], joined(bands[place], fresh), *bands[place + 1 :])
     return (*bands[:place], fresh, *bands[place:])
 
@@ -173,7 +183,7 @@ def find_band(bands: Bands, packed_rows: int, logical_rows: int) -> Band | None:
 
 
 def _key(band: Band) -> tuple[int, int]:
-    return band.key
+    return band.size, band.sharing
 
 
 def band_of(reading: Reading, compute_bytes: int, *, bounds: bool) -> Band:
@@ -246,7 +256,12 @@ def observe_witnesses(known: Witnesses, reading: Reading) -> Witnesses:
         logical_rows=reading.logical_rows,
         grad_segments=reading.grad_segments,
     )
-    return merge_witnesses(known, (told,))
+    key = witness_class(told)
+    place = bisect_left(known, key, key=witness_class)
+    if place == len(known) or witness_class(known[place]) != key:
+        return (*known[:place], told, *known[place:])
+    kept = lower_anchor(known[place], told)
+    return known if kept is known[place] else (*known[:place], kept, *known[place + 1 :])
 
 
 def merge_witnesses(one: Witnesses, other: Witnesses) -> Witnesses:
@@ -260,8 +275,9 @@ def merge_witnesses(one: Witnesses, other: Witnesses) -> Witnesses:
 
 def witness_class(anchor: Anchor) -> tuple[int, int]:
     """Octave of packed rows, and sharing class."""
-    rows = minimum(anchor.packed_rows, LARGEST_CLASS_ROWS)
-    return rows.bit_length(), sharing_class(anchor.logical_rows, anchor.packed_rows)
+    rows = anchor.packed_rows
+    octave = (rows if rows < LARGEST_CLASS_ROWS else LARGEST_CLASS_ROWS).bit_length()
+    return octave, sharing_class(anchor.logical_rows, rows)
 
 
 def lower_anchor(one: Anchor, other: Anchor) -> Anchor:
@@ -272,8 +288,11 @@ def lower_anchor(one: Anchor, other: Anchor) -> Anchor:
     return one if _rank(one) >= _rank(other) else other
 
 
-def broken_witnesses(witnesses: Witnesses) -> str | None:
-    """The first clause that no history of readings could have broken, in words; None for reachable witnesses."""
+def broken_witnesses(evidence: FrontierEvidence, witnesses: Witnesses) -> str | None:
+    """The first clause that no history of readings could have broken, in words; None for reachable witnesses, of which
+    those beside `evidence` are known to be once they were checked."""
+    if not witnesses or evidence.derived.get(CHECKED) is witnesses:
+        return None
     if any(anchor.compute_bytes < 1 or anchor.packed_rows < 1 or anchor.logical_rows < 1 for anchor in witnesses):
         return "a witness of nothing"
     keys = [witness_class(anchor) for anchor in witnesses]
@@ -342,3 +361,14 @@ def require_evidence(evidence: FrontierEvidence) -> None:
                         require_count(f"frontier.{name}.{slot}", getattr(part, slot))
     if broken_evidence(evidence) is None:
         evidence.derived[SOUND] = True
+
+
+def require_witnesses(evidence: FrontierEvidence, witnesses: Witnesses) -> None:
+    """Check every number of the witnesses beside `evidence`. Raises `QuantityError` naming the field."""
+    if not witnesses or evidence.derived.get(CHECKED) is witnesses:
+        return
+    for anchor in witnesses:
+        for slot in anchor.__slots__:
+            require_count(f"witnesses.{slot}", getattr(anchor, slot))
+    if broken_witnesses(evidence, witnesses) is None:
+        evidence.derived[CHECKED] = witnesses

@@ -35,15 +35,21 @@ def ineligibility(profile: Evidence, workload: Workload) -> tuple[Ineligible, ..
     Of the profile only its existence counts. No learned figure takes part: a floor on the rate once did, and
     switched the logical charge off exactly where sharing was highest.
     """
-    checks = (
-        (Ineligible.NO_PROFILE, profile.is_empty),
-        (Ineligible.RECOMPUTE, not workload.recompute.is_one_layer_full),
-        (Ineligible.NO_GRAD_MODE, not workload.grad_modes),
-        (Ineligible.GRAD_FREE, False in workload.grad_modes),
-        (Ineligible.REQUEST_MIX, any(mix not in _PACKED_MIXES for mix in workload.request_mixes)),
-        (Ineligible.SHORT_REQUEST, workload.has_short_request),
-    )
-    return tuple(reason for reason, applies in checks if applies)
+    modes, mixes = workload.grad_modes, workload.request_mixes
+    reasons: list[Ineligible] = []
+    if profile.is_empty:
+        reasons.append(Ineligible.NO_PROFILE)
+    if not workload.recompute.is_one_layer_full:
+        reasons.append(Ineligible.RECOMPUTE)
+    if not modes:
+        reasons.append(Ineligible.NO_GRAD_MODE)
+    if False in modes:
+        reasons.append(Ineligible.GRAD_FREE)
+    if not _PACKED_MIXES.issuperset(mixes):
+        reasons.append(Ineligible.REQUEST_MIX)
+    if workload.has_short_request:
+        reasons.append(Ineligible.SHORT_REQUEST)
+    return tuple(reasons)
 
 
 _PACKED_MIXES: Final = frozenset((SINGLE_TARGET, INACTIVE))

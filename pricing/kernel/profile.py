@@ -18,6 +18,7 @@ from pricing.kernel.bands import (
     observe_bands,
     observe_witnesses,
     require_evidence,
+    require_witnesses,
     size_class,
 )
 from pricing.kernel.errors import ProfileError
@@ -101,14 +102,14 @@ def require_reachable(profile: Evidence) -> None:
     require_count("peak_bytes_per_row", profile.peak_bytes_per_row)
     require_count("largest_packed_rows", profile.largest_packed_rows)
     require_count("complete_readings", profile.complete_readings)
-    for field in ("retained_bytes_per_row", "warm_bytes_per_row", "warm_packed_rows"):
-        value = getattr(profile, field)
-        if value is not None:
-            require_count(field, value)
+    if profile.retained_bytes_per_row is not None:
+        require_count("retained_bytes_per_row", profile.retained_bytes_per_row)
+    if profile.warm_bytes_per_row is not None:
+        require_count("warm_bytes_per_row", profile.warm_bytes_per_row)
+    if profile.warm_packed_rows is not None:
+        require_count("warm_packed_rows", profile.warm_packed_rows)
     require_evidence(profile.frontier)
-    for anchor in profile.witnesses:
-        for slot in anchor.__slots__:
-            require_count(f"witnesses.{slot}", getattr(anchor, slot))
+    require_witnesses(profile.frontier, profile.witnesses)
     broken = broken_invariant(profile)
     if broken is not None:
         raise ProfileError(f"{_UNREACHABLE}: {broken}; got {profile!r}")
@@ -141,13 +142,15 @@ def broken_invariant(profile: Evidence) -> str | None:
 
 
 def _broken_witnesses(profile: Evidence) -> str | None:
-    if profile.witnesses and profile.complete_readings == 0:
+    if not profile.witnesses:
+        return None
+    if profile.complete_readings == 0:
         return "witnesses without a complete reading"
+    rate, rows = profile.peak_bytes_per_row, profile.largest_packed_rows
     for anchor in profile.witnesses:
-        rate, rows = profile.peak_bytes_per_row, profile.largest_packed_rows
         if anchor.packed_rows > rows or anchor.compute_bytes > rate * anchor.packed_rows:
             return "a witness beyond all readings"
-    return broken_witnesses(profile.witnesses)
+    return broken_witnesses(profile.frontier, profile.witnesses)
 
 
 def _broken_frontier(profile: Evidence) -> str | None:

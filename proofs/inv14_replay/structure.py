@@ -87,7 +87,7 @@ MUTATING_METHODS = frozenset(
 MEMO = "derived"
 """The one container that the kernel writes into: `FrontierEvidence.derived`."""
 
-MEMO_WRITERS = frozenset({"_derived", "observe_bands", "require_evidence"})
+MEMO_WRITERS = frozenset({"_derived", "observe_bands", "require_evidence", "require_witnesses"})
 """The functions that may write into it."""
 
 
@@ -231,7 +231,8 @@ def the_purity_check_lets_pass_what_stays_inside_a_call() -> str:
 @checked("INV-14")
 def the_memo_holds_what_the_evidence_alone_says() -> str:
     """Each value written is `_made(evidence, key)`, which reads evidence and key and not the memo, or the mark that the
-    evidence was checked; and the memo takes no part in making, comparing or showing evidence."""
+    evidence was checked, or the witnesses beside it that were: the very tuple, so that no other passes for it. And the
+    memo takes no part in making, comparing or showing evidence."""
     told = next(field for field in dataclasses.fields(FrontierEvidence) if field.name == MEMO)
     assert not (told.init or told.compare or told.repr), "the memo is part of what the evidence says"
     made = inspect.getsource(frontier._made)
@@ -239,10 +240,11 @@ def the_memo_holds_what_the_evidence_alone_says() -> str:
     assert list(inspect.signature(frontier._made).parameters) == ["evidence", "key"]
     values = [
         ast.unparse(value)
-        for function in (frontier._derived, bands.observe_bands, bands.require_evidence)
+        for function in (frontier._derived, bands.observe_bands, bands.require_evidence, bands.require_witnesses)
         for value in _remembered(ast.parse(inspect.getsource(function)))
     ]
-    assert sorted(values) == ["True", "True", "_made(evidence, key)"], values
+    expected = ["True", "True", "_made(evidence, key)", "evidence.derived[CHECKED]", "witnesses"]
+    assert sorted(values) == expected, values
     return "a function of evidence and key"
 
 

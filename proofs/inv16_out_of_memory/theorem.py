@@ -3,7 +3,7 @@
 What a failed wave leaves in the evidence of footprints (`is_remembered`) is there at once, also before the seed; any
 other reading keeps it; and it makes every wave as large cost what the failed one was taken to need, which is more than
 what was available to it. That the price which a budget sees is never below the footprint's is INV-15. For the frontier
-law the failed wave is a cover, and every bound is lifted to it.
+law the failed wave is a cover, and every bound is lifted to it: `any_number_footprints` has that whole.
 """
 
 from __future__ import annotations

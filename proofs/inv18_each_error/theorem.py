@@ -1,5 +1,7 @@
 """INV-18 on all integers, for the rate laws: every error moves the price, of the wave and of narrower ones.
 
+Of the frontier law it is in `any_number_footprints`.
+
 n errors under one budget leave at most (16/17)**n of the packed rows that were first tried (`contracts.most_failures`),
 by the last theorem n times; the device runs some width, so the errors end there.
 """

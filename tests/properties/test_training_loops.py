@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from adapters.torch_memory import PeakMeter, StorageCounter
@@ -89,7 +89,7 @@ def assert_covered(training: Training) -> None:
                 assert reading.peak_delta_bytes <= price_bytes
 
 
-@settings(max_examples=LOOPS, deadline=None)
+@settings(max_examples=LOOPS, deadline=None, phases=[Phase.generate])  # shrinking trains for minutes
 @given(
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
     lora=st.booleans(),
@@ -100,8 +100,11 @@ def assert_covered(training: Training) -> None:
 def test_random_training_loops(optimizer: str, lora: bool, in_backward: bool, law: str, steps: list[Step]) -> None:
     """Two rounds of a schedule with one item a wave on a roomy device, then one on a device with a quarter to spare
     over what the second took: every item runs, no wave takes more than was held against the device, and every reading
-    stays covered by the later price of its wave. (A rate law gets half: what the first wave took once, such as states
-    that an optimizer made inside backward, stays in its rates.)"""
+    stays covered by the later price of its wave. At every wave the gradients held back are those that are missing.
+
+    The tight device is for the frontier law alone. In a rate law's rates what the first wave took once (states that an
+    optimizer made inside backward) stays, and a small wave's constants are a large one's rate.
+    """
     with PeakMeter(StorageCounter()) as meter:
         assert_loop_holds(meter, optimizer, lora, in_backward, law, steps)
 
@@ -126,10 +129,10 @@ def assert_loop_holds(
         )
         gradient_bytes = sum(value.grad.nbytes for value in training.trained if value.grad is not None)
         fixed_bytes = meter.counter.allocated() - gradient_bytes
-        spare_bytes = (taken_bytes - fixed_bytes) // (4 if law == "frontier" else 2)
+        spare_bytes = (taken_bytes - fixed_bytes) // 4
         if any(step.zero_at == "inside" for step in steps):  # priced as if the gradients stayed
             spare_bytes += sum(value.nbytes for value in training.trained)
-        training.device_bytes = taken_bytes + spare_bytes
+        training.device_bytes = taken_bytes + spare_bytes if law == "frontier" else None
         freeze(training, 0)
         training.start()
         waves = run(training, steps, alone=False)

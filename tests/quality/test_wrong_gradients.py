@@ -46,6 +46,10 @@ def _nothing_stayed(self: Measurement) -> list[int]:
     return [0] * (len(self.made) + 1)
 
 
+def _always_new(self: Measurement, held: object) -> bool:
+    return True
+
+
 def _rows_alone(self: Measurement, wave: Wave, kind: ReadingKind, retained_bytes: int | None) -> Reading:
     rows_bytes = max(0, self.allocated.without(self._stayed_before()))
     return Reading.of(
@@ -104,6 +108,12 @@ WRONG_ACCOUNTS: Final = [
         mistake="reads gradients that stay as a cost of rows",
         caught_by="test_gradients_are_no_cost_of_rows",
         patches={(Measurement, "_stayed_before"): _nothing_stayed},
+    ),
+    WrongKernel(
+        name="always_new",
+        mistake="takes a buffer off once for each gradient that is cut from it",
+        caught_by="test_gradients_that_are_cut_from_one_buffer_count_once",
+        patches={(Measurement, "is_new"): _always_new},
     ),
     WrongKernel(
         name="nothing_died",
@@ -177,7 +187,7 @@ def runnable(name: str) -> Callable[[PeakMeter], None]:
             fine_tuning.test_waves_that_make_a_part_of_the_gradients_say_nothing_of_all(meter, "frontier")
         ),
     }
-    plain: Callable[[PeakMeter], None] | None = getattr(fine_tuning, name, None)
+    plain: Callable[[PeakMeter], None] | None = getattr(fine_tuning, name, getattr(cases, name, None))
     check = checks.get(name, plain)
     assert check is not None
     return check

@@ -33,20 +33,19 @@ def nothing_lacks(*_of: object, **_more: object) -> int:
     return 0
 
 
-def rows_with_labels_alone(requests: Any, positions: Any, k: int | None) -> tuple[int, int]:
-    _, fullest = right_passes(requests, positions, k)
-    return fullest, fullest
+def every_pass_is_full(requests: Any, positions: Any, k: int | None) -> int | None:
+    return None if right_fullest(requests, positions, k) is None else head.HEAD_CHUNK_ROWS
 
 
 def no_buffer(rows: int, projected_rows: int, logit_bytes: int, _buffer_bytes: int, vocabulary: int) -> int:
     return max(0, rows - projected_rows) * logit_bytes * vocabulary
 
 
-right_passes = labels._rows_of_passes
+right_fullest = labels._fullest_pass
 WRONG_LABELS = {
     "half_of_a_logit": ("a workspace is charged one buffer a logit", "logit_bytes", half_of_a_logit),
     "nothing_lacks": ("a wave teaches its own peak", "unprojected_bytes", nothing_lacks),
-    "rows_with_labels_alone": ("rows without labels count for nothing", "_rows_of_passes", rows_with_labels_alone),
+    "every_pass_is_full": ("a pass over few labels counts as a chunk", "_fullest_pass", every_pass_is_full),
     "no_buffer_of_temperatures": ("a temperature takes no buffer", "lacking_bytes", no_buffer),
 }
 

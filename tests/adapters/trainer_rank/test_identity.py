@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from adapters.micro_batches import MicroBatches
 from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import Request, TrainerRank, head
 from adapters.trainer_rank.identity import ModelIdentity, number_ranges
@@ -106,6 +107,65 @@ def test_a_profile_of_another_model_is_refused_by_the_name_of_what_differs(
     assert not other.profiles.started_warm
 
 
+class Plain(nn.Module):
+    """A model without a configuration: its heads are an attribute, its weights have the same shapes whatever it is."""
+
+    def __init__(self, heads: int, activation: type[nn.Module] = nn.ReLU) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(64, heads)
+        self.activation = activation()
+        self.body = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.0))
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        (Plain(64), "setting attention.num_heads: file 4, here 64"),
+        (Plain(4, nn.GELU), "setting activation.class: file ReLU, here GELU"),
+    ],
+)
+def test_a_model_without_a_configuration_is_told_apart_by_its_modules(
+    here: Plain, said: str, meter: PeakMeter, tmp_path: Path
+) -> None:
+    path = tmp_path / "profiles.json"
+    settings: dict[str, Any] = {"memory_bytes": 2 * GIB, "meter": meter, "profiles": path}
+    first = MicroBatches(Plain(4), **settings)
+    for micro in first.split([[1, 2, 3]] * 4, padded=True):
+        with micro:
+            first._model.body(torch.ones(3, 64)).sum().backward()  # type: ignore[operator]
+    first.profiles.save()
+    same, other = (MicroBatches(model, **settings) for model in (Plain(4), here))
+    assert same.profiles.refusal is None and same.profiles.started_warm
+    assert other.profiles.refusal is not None and said in other.profiles.refusal
+
+
+def routed_to_four(model: Any) -> None:
+    model.model.layers[1].mlp.gate.top_k = 4
+
+
+def without_an_activation(model: Any) -> None:
+    model.model.layers[0].mlp.act_fn = nn.Identity()
+
+
+@pytest.mark.parametrize(
+    ("make", "edit", "said"),
+    [
+        (mixture, routed_to_four, "setting model.layers.#.mlp.gate.top_k: file 1"),
+        (llama, without_an_activation, "setting model.layers.#.mlp.act_fn.class: file SiLU"),
+    ],
+)
+def test_a_model_that_was_edited_before_the_start_is_not_the_one_of_the_file(
+    make: Callable[..., nn.Module], edit: Callable[[Any], None], said: str, meter: PeakMeter, tmp_path: Path
+) -> None:
+    """Its configuration and the shapes of its parameters are the same."""
+    path = tmp_path / "profiles.json"
+    train(rank_of(make(), meter, profiles=path))
+    model = make()
+    edit(model)
+    refusal = rank_of(model, meter, profiles=path).profiles.refusal
+    assert refusal is not None and said in refusal
+
+
 def frozen_below(model: nn.Module) -> None:
     model.model.layers[0].requires_grad_(False)  # type: ignore[union-attr,index]
 
@@ -172,6 +232,21 @@ def test_a_name_is_no_memory(tmp_path: Path) -> None:
     json.dumps(ModelIdentity(one).facts)
 
 
+@pytest.mark.parametrize("make", [llama, mixture])
+def test_the_same_model_from_a_checkpoint_is_the_same(
+    make: Callable[..., Any], meter: PeakMeter, tmp_path: Path
+) -> None:
+    """Also one that trains, recomputes and was trained when it was saved."""
+    model = make()
+    facts = ModelIdentity(model).facts
+    train(rank_of(model, meter), items(1))
+    model.gradient_checkpointing_enable()
+    model.eval()
+    assert ModelIdentity(model).facts == facts
+    model.save_pretrained(tmp_path)
+    assert ModelIdentity(type(model).from_pretrained(tmp_path)).facts == facts
+
+
 def test_the_look_before_a_wave_is_short() -> None:
     identity = ModelIdentity(llama(num_hidden_layers=24))
     identity.live()
@@ -235,6 +310,10 @@ def in_another_dtype(model: Any) -> None:
     model.model.layers[0].to(torch.bfloat16)
 
 
+def other_activation(model: Any) -> None:
+    model.model.layers[1].mlp.act_fn = nn.Identity()
+
+
 EDITS: list[tuple[Callable[[Any], None], str]] = [
     (other_attention, "config._attn_implementation: was sdpa, now eager"),
     (longer_configuration, "config.intermediate_size: was 48, now 96"),
@@ -245,6 +324,7 @@ EDITS: list[tuple[Callable[[Any], None], str]] = [
     (other_feed_forward, "parameter model.layers.#.mlp.#.weight: was not there, now"),
     (without_a_weight, "trained x3 (0-2), now [48, 32] float32 trained x2 (1-2)"),
     (with_an_adapter, "lora_A.default.weight: was not there, now"),
+    (other_activation, "setting model.layers.#.mlp.act_fn.class: was SiLU"),
     (in_another_dtype, "bfloat16 trained x1 (0)"),
 ]
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from adapters.torch_memory import PeakMeter, meter_for
+from adapters.trainer_rank import packed_work
 from pricing import LAWS, Profile, observe, required_bytes
 from tests.adapters.trainer_rank.identity_pairs import (
     LAYERS,
+    Answer,
     Figures,
     ModelSpec,
     Part,
@@ -95,6 +97,45 @@ def test_outputs_that_the_layers_peak_did_not_hold_are_not_taken_off_it(name: st
     assert figures.equal_signatures == 1 and answers
     assert all(100 * answer.peak_bytes <= 101 * answer.price_bytes for answer in answers)
     assert any(100 * answer.peak_bytes > 104 * answer.assumed_price_bytes for answer in answers)
+
+
+MIXED = {
+    "entropies of shared rows": ("entropy", "hidden", (5, 400, 80), (1, 1_440, 0), (1, 980, 0), (1, 860, 0)),
+    "logits without gradients": (
+        *("logits, no gradients", "hidden, no gradients"),
+        *((5, 400, 80), (1, 1_440, 0), (1, 980, 0), (1, 860, 0)),
+    ),
+    "logits": ("logits", "hidden", (5, 340, 80), (1, 1_440, 0), (1, 1_420, 0), (5, 340, 80)),
+}
+
+
+def answers_of_mixed(name: str, meter: PeakMeter, *, recomputed: bool) -> list[Answer]:
+    one, other, *sizes = MIXED[name]
+    parts = [
+        part(kind, requests=requests, rows=rows, shared=shared)
+        for kind, (requests, rows, shared) in zip((one, other) * 2, sizes, strict=True)
+    ]
+    waves = (WaveSpec(parts=tuple(parts[:2])), WaveSpec(parts=tuple(parts[2:])))
+    model = ModelSpec(family="plain", vocabulary=4_096, trained="adapters", recomputed=(recomputed,) * LAYERS)
+    figures = Figures()
+    answers = compare(Specs(model=model, waves=waves), meter, figures)
+    assert figures.equal_signatures == 1 and answers
+    return answers
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("name", MIXED)
+def test_kinds_that_share_differently_cover_one_another(name: str, recomputed: bool, meter: PeakMeter) -> None:
+    """Shares are of logical rows, the head's work is of distinct ones: of two kinds once the one shares and once the
+    other."""
+    for answer in answers_of_mixed(name, meter, recomputed=recomputed):
+        assert 10 * answer.peak_bytes <= 11 * answer.price_bytes, answer
+
+
+def test_logits_of_distinct_rows_alone_would_not_cover_them(meter: PeakMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_work, "uncopied_bytes", lambda *_: 0)
+    answers = answers_of_mixed("logits without gradients", meter, recomputed=False)
+    assert any(10 * answer.peak_bytes > 13 * answer.price_bytes for answer in answers)
 
 
 def test_another_temperature_than_one_is_another_signature(meter: PeakMeter) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from adapters.torch_memory import PeakMeter, Role, meter_for
 from adapters.trainer_rank import Request, head
 from adapters.trainer_rank.head import token_numbers, top_k_log_probs
-from adapters.trainer_rank.labels import unprojected_bytes
+from adapters.trainer_rank.labels import uncopied_bytes, unprojected_bytes
 from adapters.trainer_rank.packed_model import ModelFacts
 from pricing.kernel.head_rows import chunk_rows, lacking_bytes
 from tests.adapters.torch_memory.support import wave_of
@@ -111,7 +111,7 @@ def is_covered(drawn: dict[str, object]) -> bool:
             peak_bytes(meter, each, dtype, capped=bool(drawn["capped"]), grads=bool(drawn["grads"]))
             for each in (learned, priced)
         )
-    lacked = unprojected_bytes([learned], [np.arange(rows)], facts_of(dtype), tempered=tempered)
+    lacked = unprojected_bytes([learned], [np.arange(rows)], facts_of(dtype), packed_rows=rows, tempered=tempered)
     return own + lacked + ROW_BYTES * rows >= other
 
 
@@ -124,7 +124,7 @@ def test_a_peak_with_few_labels_and_what_it_lacked_are_a_peak_with_many(drawn: d
 def test_without_the_addition_it_would_not_hold(meter: PeakMeter) -> None:
     few, many = (request_of(CHUNK, count, 1.0, entropy=False, top_k=None) for count in (1, CHUNK))
     own, other = (peak_bytes(meter, each, torch.float32, capped=False, grads=True) for each in (few, many))
-    lacked = unprojected_bytes([few], [np.arange(CHUNK)], facts_of(torch.float32), tempered=False)
+    lacked = unprojected_bytes([few], [np.arange(CHUNK)], facts_of(torch.float32), packed_rows=CHUNK, tempered=False)
     assert own + ROW_BYTES * CHUNK < other // 3
     assert other <= own + lacked < 2 * other
 
@@ -140,4 +140,22 @@ def test_what_lacks_to_the_byte(rows: int, projected: int, expected: int) -> Non
 def test_a_pass_holds_a_chunk_at_most() -> None:
     assert [chunk_rows(rows, CHUNK) for rows in (0, 1, CHUNK, CHUNK + 1)] == [0, 1, CHUNK, CHUNK]
     full = request_of(2 * CHUNK, CHUNK, 1.0, entropy=False, top_k=None)
-    assert unprojected_bytes([full], [np.arange(2 * CHUNK)], facts_of(torch.float32), tempered=False) == 0
+    facts, rows = facts_of(torch.float32), 2 * CHUNK
+    assert unprojected_bytes([full], [np.arange(rows)], facts, packed_rows=rows, tempered=False) == 0
+
+
+def test_rows_of_other_requests_count_and_a_head_that_nobody_asks_does_not() -> None:
+    """Labels on eight rows of a forward of a chunk: others of its signature may have them on a chunk."""
+    facts, few = facts_of(torch.float32), request_of(8, 8, 1.0, entropy=False, top_k=None)
+    lacked = unprojected_bytes([few], [np.arange(8)], facts, packed_rows=CHUNK, tempered=False)
+    assert lacked == (CHUNK - 8) * 16 * VOCABULARY
+    hidden = Request(tokens=np.arange(8), hidden_states=True)
+    assert unprojected_bytes([hidden], [np.arange(8)], facts, packed_rows=CHUNK, tempered=False) == 0
+
+
+def test_logits_of_shared_rows_count_once_a_request() -> None:
+    logits = Request(tokens=np.arange(8), logits=True)
+    rows = [np.arange(8), np.arange(8), np.arange(4, 12)]
+    assert uncopied_bytes([logits] * 3, rows, facts_of(torch.bfloat16)) == (24 - 12) * VOCABULARY * 2
+    assert uncopied_bytes([logits], rows[:1], facts_of(torch.bfloat16)) == 0
+    assert uncopied_bytes([request_of(8, 8, 1.0, entropy=False, top_k=2)], rows[:1], facts_of(torch.float32)) == 0

@@ -1,5 +1,5 @@
-"""Wrapped, compiled and sharded models are refused at construction, in a sentence that says what to pass instead
-(E12)."""
+"""Wrapped, compiled and otherwise sharded models are refused at construction, in a sentence that says what to pass
+instead (E12)."""
 
 from __future__ import annotations
 
@@ -69,15 +69,17 @@ KINDS: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "compiled": (torch.compile, r"pass what it wraps \(\._orig_mod\); its layers may be compiled"),  # type: ignore[dict-item]
     "fsdp1": (
         lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu")),
-        "the model is wrapped in FullyShardedDataParallel, and sharded models are not supported: every forward",
+        "the model is wrapped in FullyShardedDataParallel, and models sharded that way are not supported: every",
     ),
-    "fsdp1 on a layer": (wrapped_layer, r"0 is wrapped in FullyShardedDataParallel, and sharded models"),
-    "fsdp2": (sharded_layers_and_root, r"sharded by fully_shard \(FSDP2\), and sharded models are not supported"),
+    "fsdp1 on a layer": (wrapped_layer, r"0 is wrapped in FullyShardedDataParallel, and models sharded"),
     "fsdp2 on layers": (
         sharded_layers_alone,
-        r"0 is sharded by fully_shard \(FSDP2\).*all its parameters on",
+        r"0 is sharded by fully_shard \(FSDP2\).*on the whole model",
     ),
-    "dtensor": (one_parameter(Shard(0)), "the parameter .* is a DTensor, and sharded models are not supported"),
+    "dtensor": (
+        one_parameter(Shard(0)),
+        "the parameter .* is a DTensor, and models sharded that way are not",
+    ),
     "dtensor, replicated": (one_parameter(Replicate()), "the parameter .* is a DTensor"),
     "compiled ddp": (lambda model: torch.compile(DistributedDataParallel(model)), "DistributedDataParallel"),  # type: ignore[dict-item,return-value]
 }
@@ -100,3 +102,7 @@ def test_what_the_sentence_says_to_pass_is_taken(meter: PeakMeter) -> None:
     TrainerRank(wrapped.module, memory_bytes=1 << 30, meter=meter)
     compiled = torch.compile(llama())
     TrainerRank(compiled._orig_mod, memory_bytes=1 << 30, meter=meter)  # type: ignore[attr-defined]
+
+
+def test_layers_and_root_sharded_by_fully_shard_are_taken(meter: PeakMeter) -> None:
+    TrainerRank(sharded_layers_and_root(llama()), memory_bytes=1 << 30, meter=meter)
