@@ -46,8 +46,7 @@ TARGET: Final = ROOT / "mutation" / "beyond.json"
 SEED: Final = 20_261_202
 SAMPLE: Final = 320
 SLOWEST: Final = 5
-REQUIRED_SCORE: Final = 0.79
-"""What is asked for is 0.9; this is what holds now."""
+REQUIRED_SCORE: Final = 0.9
 PRELOADED: Final = ("torch", "numpy", "hypothesis.extra.numpy")
 EXAMPLES: Final = "mutation"
 """Hypothesis profile: few examples. What few examples find, many find."""
