@@ -418,8 +418,6 @@ ARGUED: Final[Mapping[str, str]] = MappingProxyType(
         "> -> >=": "where both are the same nothing is taken off",
         "pricing/records/spool.py `text = os.pread(lock, 32, 0).strip()` (22): "
         "32 -> 33": "the file has 21 bytes; a longer number is above the most either way",
-        "pricing/records/spool.py `text = os.pread(lock, 32, 0).strip()` (26): "
-        "0 -> 1": "the first of 20 digits of a number below 10^12 is a zero",
         "pricing/records/spool.py `if path.stat().st_size + size_bytes <= self.max_bytes // (4 * MOST_WRITERS):` "
         "(58): 4 -> 5": "a shortcut: the share is asked for right behind it",
         "pricing/records/spool.py `if now >= self._paused_until:` (7): "
