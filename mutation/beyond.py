@@ -46,8 +46,7 @@ TARGET: Final = ROOT / "mutation" / "beyond.json"
 SEED: Final = 20_261_202
 SAMPLE: Final = 320
 SLOWEST: Final = 5
-REQUIRED_SCORE: Final = 0.79
-"""What is asked for is 0.9; this is what holds now."""
+REQUIRED_SCORE: Final = 0.9
 PRELOADED: Final = ("torch", "numpy", "hypothesis.extra.numpy")
 EXAMPLES: Final = "mutation"
 """Hypothesis profile: few examples. What few examples find, many find."""
@@ -96,6 +95,7 @@ _RECORDS: Final = Tests(
 _METER: Final = Tests(
     quick=(
         "tests/adapters/torch_memory/test_boundaries.py",
+        "tests/adapters/torch_memory/test_outputs.py",
         "tests/regressions/test_meter_cases.py",
         "tests/adapters/torch_memory/test_meter.py",
         "tests/adapters/torch_memory/test_out_of_memory.py",
@@ -128,7 +128,7 @@ _LOOP: Final = Tests(
     ),
 )
 _KEPT: Final = Tests(
-    quick=("tests/adapters/trainer_rank/test_profile_store.py",),
+    quick=("tests/adapters/trainer_rank/test_gradient_keeper.py", "tests/adapters/trainer_rank/test_profile_store.py"),
     slower=("tests/adapters/trainer_rank/test_boundaries.py", "tests/adapters/trainer_rank/test_survival.py"),
 )
 _EXECUTION: Final = Tests(
@@ -395,22 +395,56 @@ class Copy:
 
 
 _LENGTHS: Final = "both are of one length by construction; `strict` only says so"
+_FIRST: Final = "where a search begins: what is below is found not to do"
+_SENTINEL: Final = "stands for none; every number that no figure can have says the same"
 
 ARGUED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "adapters/trainer_rank/rows.py:159:101 True -> False": _LENGTHS,
-        "adapters/trainer_rank/rows.py:93:89 True -> False": _LENGTHS,
-        "adapters/torch_memory/meter.py:334:79 True -> False": _LENGTHS,
-        "pricing/planner/curve.py:186:64 > -> >=": "with one kind, all kind rows are that kind's: the same prices",
-        "pricing/planner/batch.py:143:70 <= -> <": "the guard behind it takes the most that there can be",
-        "pricing/planner/judge.py:205:45 <= -> <": "a price of 0 among relatives: then all prices are 0",
-        "adapters/torch_memory/meter.py:413:59 >= -> >": "how often a peak is looked at, which a later look finds too",
-        "adapters/torch_memory/meter.py:414:45 0 -> 1": "likewise: the next look comes one byte earlier",
-        "pricing/records/spool.py:270:31 + -> -": "a shortcut: the share is asked for right behind it",
-        "pricing/records/spool.py:270:66 4 -> 5": "likewise",
-        "adapters/trainer_rank/rows.py:44:46 and -> or": "an assertion that no input reaches",
-        "adapters/trainer_rank/rows.py:45:20 == -> !=": "likewise",
-        "adapters/trainer_rank/rows.py:45:56 < -> <=": "likewise",
+        "adapters/trainer_rank/head.py `return list(zip(torch.split(wanted, HEAD_CHUNK_ROWS), "
+        "plan.chunk_ends.tolist(), strict=True))` (87): True -> False": _LENGTHS,
+        "adapters/wave_loop/gradients.py `for value, copy in zip(self._parameters, copies, strict=True)` (56): "
+        "True -> False": _LENGTHS,
+        "adapters/wave_loop/gradients.py `for value, kept in zip(self._parameters, aside, strict=True):` (55): "
+        "True -> False": _LENGTHS,
+        "pricing/records/replay.py `for at, pair in enumerate(zip(recorded, replayed, strict=True)):` (57): "
+        "True -> False": _LENGTHS,
+        "adapters/trainer_rank/head.py `nothing = hidden_PH[:0, :1].to(exact).expand(0, k)` (21): "
+        "0 -> 1": "one row is expanded to none as no row is",
+        "adapters/trainer_rank/rows.py `own = add(branch, len(prompt), root) if len(branch) else prompt_rows[:0]` "
+        "(70): 0 -> 1": "read only where the branch has rows",
+        "adapters/trainer_rank/execution.py `def nobody_asks(size_bytes: int, *, copied_bytes: int = 0) -> None:` "
+        "(56): 0 -> 1": "it looks at none of its arguments",
+        "adapters/wave_loop/loop.py `if most_bytes is not None and budget.available_bytes > most_bytes:` (53): "
+        "> -> >=": "where both are the same nothing is taken off",
+        "pricing/records/spool.py `text = os.pread(lock, 32, 0).strip()` (22): "
+        "32 -> 33": "the file has 21 bytes; a longer number is above the most either way",
+        "pricing/records/spool.py `if path.stat().st_size + size_bytes <= self.max_bytes // (4 * MOST_WRITERS):` "
+        "(58): 4 -> 5": "a shortcut: the share is asked for right behind it",
+        "pricing/records/spool.py `if now >= self._paused_until:` (7): "
+        ">= -> >": "the very nanosecond in which a pause ends",
+        "pricing/planner/prefix_tree.py `if stop_index + 1 < len(stops):` (14): "
+        "+ -> -": "what is pushed too much has no stop left and is passed over when it is popped",
+        "pricing/planner/prefix_tree.py `node_at: dict[tuple[int, int], int] = {(ROOT, 0): ROOT}` (46): "
+        "0 -> 1": "rows of no tokens are sent to the root without a look; the entry is read by none",
+        "pricing/planner/prefix_tree.py `return ROOT, 0` (13): "
+        "0 -> 1": "of the first row, beside the empty one: no depth is beyond its end",
+        "pricing/planner/prefix_tree.py `self._tail_start: list[int] = [0]` (31): "
+        "0 -> 1": "where the root's own tail starts is asked by none",
+        "pricing/planner/split.py `low = max((batch.lengths[request] for request in ordered if "
+        "batch.is_active(request)), default=0)` (6): max -> min": _FIRST,
+        "pricing/planner/split.py `low = max((batch.lengths[request] for request in ordered if "
+        "batch.is_active(request)), default=0)` (95): 0 -> 1": _FIRST,
+        "pricing/planner/split.py `self._retained_of_least = [0, *accumulate(least)]` (27): "
+        "0 -> 1": "what no child retains: read for a rung of one child, and rungs begin with two",
+        "pricing/planner/curve.py `self._seen = (-1, -1, False)` (15): 1 -> 2": _SENTINEL,
+        "pricing/planner/batch.py `and len(shape) == 1` (15): "
+        "== -> !=": "a shortcut: what is not plain is asked the long way, with the same answer",
+        "pricing/planner/batch.py `self.parents: list[int] = [-1]` (28): 1 -> 2": "the root's parent is asked by none",
+        "pricing/planner/judge.py `forecast_fits=tried.wave.forecast_bytes == 0` (43): "
+        "0 -> 1": "without a forecast the other side asks what a probe is asked anyway",
+        "pricing/planner/refusal.py `saved_bytes = max(0, self.price.required_bytes - unpadded_bytes)` (18): "
+        "0 -> 1": "it is said in GiB of two digits",
+        "pricing/planner/judge.py `best, best_bytes = (signature.shares, Profile()), -1` (51): 1 -> 2": _SENTINEL,
     }
 )
 """Survivor -> why no test can or should kill it."""
@@ -471,7 +505,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             goes_on = not options.again or "ALL" in options.again
             if time.monotonic() < until and (mutant.name in again or (goes_on and mutant.name not in ran)):
                 run(mutant, TESTS[mutant.module].quick)
-        for mutant in sample:
+        for mutant in sorted(sample, key=lambda mutant: mutant.name in ARGUED):  # these last
             slower = TESTS[mutant.module].slower
             if time.monotonic() < until and slower and ran.get(mutant.name) is False and mutant.name not in thorough:
                 thorough.add(mutant.name)

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from pricing import GIB, Profile, QuantityError, RequestSpec, Wave
+from pricing.kernel.forecast import Forecast, ForecastLine
 from pricing.kernel.laws import DEFAULT_LAW, LAWS
 from pricing.kernel.price import evidence_bytes, price, required_bytes
 from pricing.kernel.quantities import DEFAULT_SAFETY, MAX_QUANTITY
-from pricing.kernel.requests import Workload
-from pricing.planner.batch import Batch, PlanRequest
+from pricing.kernel.requests import NO_RECOMPUTE, SINGLE_TARGET, Workload, mix_key
+from pricing.planner.batch import Batch, PlanRequest, without_padding
 from pricing.planner.budget import Budget
 from pricing.planner.curve import Curve, WaveShape, gather
 from pricing.planner.layout import layout_of
-from pricing.planner.model_needs import ModelNeeds
+from pricing.planner.model_needs import ModelNeeds, forecast_wave, most_forecast_rows, usual_rows
 from pricing.planner.most_rows import most_rows
 from pricing.planner.plan import Verdict, plan_wave
+from pricing.planner.prefix_tree import build_tree
 from pricing.planner.quorum import SingleProcess
 from pricing.planner.refusal import Refusal, _rows_that_fit
-from pricing.planner.rules import is_trusted
+from pricing.planner.rules import is_trusted, probe_bytes
 from pricing.planner.setting import Setting
 from pricing.planner.split import RungBounds, _cut_at, _retained_lower_bound, cut, split_cost_bytes
 from tests.making import a_reading, a_wave, learned
@@ -338,3 +340,119 @@ def test_waves_without_gradients_have_no_segments_to_charge() -> None:
 def test_a_model_has_no_state_a_segment_unless_it_is_given() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(ModelNeeds)}
     assert (fields["segment_state_bytes"], fields["optimizer_step_bytes"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("cold", "witnessed", "held"), [(3, None, 3), (0, None, 0), (3, 0, 3), (3, 20, 20), (30, 20, 30)]
+)
+def test_a_probe_is_held_to_what_it_would_be_cold_and_to_what_witnesses_say(
+    cold: int, witnessed: int | None, held: int
+) -> None:
+    assert probe_bytes(cold, witnessed) == held
+
+
+def test_one_level_that_is_shared_is_one() -> None:
+    """A prompt of 3 rows, under it a turn of 2 that two of three requests share, and 1 row of each of their own."""
+    tree = build_tree([[1, 1, 1, 2, 2, 3], [1, 1, 1, 2, 2, 4], [1, 1, 1, 5]])
+    assert [tree.packed_rows(levels) for levels in (0, 1, 2, 3, None)] == [16, 10, 8, 8, 8]
+
+
+def some_needs(bytes_per_row: int = 1_000) -> ModelNeeds:
+    forecast = Forecast(lines=(ForecastLine(phase="forward", fixed_bytes=10_000, bytes_per_packed_row=bytes_per_row),))
+    return ModelNeeds(
+        name="a model",
+        parameters=10,
+        trainable=10,
+        parameter_bytes=40,
+        gradient_bytes=40,
+        optimizer="AdamW",
+        optimizer_bytes=80,
+        recompute=NO_RECOMPUTE,
+        forecast=forecast,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 63, 1_000])
+def test_the_most_rows_of_a_forecast_are_the_most_whose_price_fits(rows: int) -> None:
+    needs = some_needs()
+    required = forecast_wave(needs, rows).price.required_bytes
+    assert most_forecast_rows(needs, required).rows == rows
+    assert most_forecast_rows(needs, required - 1).rows == rows - 1
+    assert most_forecast_rows(needs, -1).rows == 0
+    assert (forecast_wave(needs, rows).requests, forecast_wave(needs, 0).requests) == (max(1, rows // 64), 0)
+
+
+def test_the_rows_that_are_shown_go_up_in_fours_to_twice_the_most() -> None:
+    assert usual_rows(0) == usual_rows(2_047) == (1_024, 4_096)
+    assert usual_rows(8_191) == (1_024, 4_096)
+    assert usual_rows(8_192) == (1_024, 4_096, 16_384)
+    assert len(usual_rows(1 << 40)) == 8
+    assert some_needs().fixed_bytes == 160
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+@pytest.mark.parametrize("width", [(), (3,)])
+def test_labels_of_any_shape_of_the_input_are_single_targets_and_several_a_row_are_not(
+    shape: tuple[int, ...], width: tuple[int, ...]
+) -> None:
+    spec = RequestSpec(input_shape=shape, target_shape=(*shape, *width))
+    signature = only_signature(Batch([[PlanRequest(tokens=[1] * 6, spec=spec)]]), Setting())
+    assert signature.request_mixes == (mix_key(spec),)
+    assert (signature.request_mixes == (SINGLE_TARGET,)) == (not width)
+
+
+def padded_item(rows: int, padding: int) -> Batch:
+    spec = RequestSpec(input_shape=(rows,), target_shape=(rows,))
+    tokens = list(range(rows - padding)) + [7] * padding
+    return Batch([[PlanRequest(tokens=tokens, spec=spec, padded_tail_rows=padding, output_bytes=4 * rows)]])
+
+
+def test_a_refusal_says_what_the_item_would_cost_without_its_padding() -> None:
+    whole, bare = padded_item(100, 40), Batch([[without_padding(padded_item(100, 40).requests[0])]])
+    assert (bare.lengths, bare.requests[0].padded_tail_rows, bare.output_bytes) == ([60], 0, [240])
+    assert without_padding(bare.requests[0]) is bare.requests[0]
+    profiles = {only_signature(whole, Setting()): learned([a_reading(100, 9_000_000)] * 3)}
+
+    def unpadded_bytes(batch: Batch, setting: Setting) -> int | None:
+        refusal = plan_wave(batch, profiles=profiles, available_bytes=1, setting=setting).refusal
+        assert refusal is not None and refusal.asked is not None
+        return refusal.asked.unpadded_bytes
+
+    needed = plan_wave(bare, profiles=profiles, available_bytes=GIB).required_bytes
+    assert unpadded_bytes(whole, Setting()) == needed
+    assert unpadded_bytes(padded_item(100, 0), Setting()) is None
+    by_rank = Setting(rank_rows=lambda shape, requests: shape.packed_rows)
+    assert unpadded_bytes(whole, by_rank) is None, "asked by the requests' place in the batch"
+
+
+def test_a_probe_is_judged_by_the_wave_as_cold_and_without_forecast() -> None:
+    batch = a_batch(1)
+    setting = Setting(floor_bytes=lambda shape, cold: 200_000 if cold else 100_000, forecast_bytes=forecast_of)
+    seed = {plan_wave(batch, profiles={}, available_bytes=GIB).signature: learned([a_reading(10, 10_000_000_000)])}
+    plan = plan_wave(batch, profiles=seed, available_bytes=GIB, setting=setting)
+    assert plan.probe is not None
+    assert (plan.probe.cold.floor_bytes, plan.probe.cold.forecast_bytes) == (200_000, 0)
+
+
+def mixed_item(with_gradients: int, without: int) -> Batch:
+    """Two kinds of rows in one item."""
+    sizes = ((with_gradients, True), (without, False))
+    requests = [
+        PlanRequest(
+            tokens=[int(grads)] * rows, spec=RequestSpec(input_shape=(rows,), target_shape=(rows,)), grads=grads
+        )
+        for rows, grads in sizes
+    ]
+    return Batch([requests])
+
+
+def test_one_item_is_priced_by_a_relative_of_its_own_kinds_and_by_no_stranger() -> None:
+    known, item = only_signature(mixed_item(400, 400), Setting()), mixed_item(400, 1_600)
+    assert known.shares and known.shares != only_signature(item, Setting()).shares
+    dear, cheap = learned([a_reading(1_000, 9_000_000)] * 3), learned([a_reading(1_000, 1_000)] * 3)
+    stranger = replace(known, topology="elsewhere")
+    for profiles in ({known: dear}, {known: dear, stranger: cheap}, {stranger: cheap, known: dear}):
+        plan = plan_wave(item, profiles=profiles, available_bytes=GIB)
+        assert (plan.verdict, plan.profile) == (Verdict.RUN, dear)
+    alone = plan_wave(item, profiles={stranger: cheap}, available_bytes=GIB)
+    assert (alone.verdict, alone.profile) == (Verdict.COLD_START, Profile())

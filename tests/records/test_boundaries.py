@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from pricing import GIB, FileFormatError, Profile, RequestSpec
+from pricing.formats.codec import MAX_TEXT_CHARS
 from pricing.formats.strict_json import canonical_json
 from pricing.kernel.laws import DEFAULT_LAW
+from pricing.kernel.price import price
 from pricing.planner.plan import Batch, PlanRequest, plan_wave
-from pricing.records import record_file, spool
+from pricing.records import record_file, spool, write_down
 from pricing.records.record import (
     ChildFacts,
     DecisionRecord,
     Event,
     ObservedFacts,
+    PriceFacts,
     RecordError,
     RungFacts,
     StructureFacts,
@@ -368,3 +371,70 @@ def test_what_went_is_counted_on_from_what_the_folder_says(tmp_path: Path, recor
     another = Spool(tmp_path, max_files=2)
     assert another.write(record) is not None
     assert sum(spool.what_went(tmp_path).evicted.values()) == 4
+
+
+# --- bounds of the spool, and what is cut ----------------------------------------------------------------------------
+
+
+def test_a_spool_may_be_as_small_as_its_smallest_record_allows(tmp_path: Path) -> None:
+    least = LEAST_RECORD_BYTES
+    assert Spool(tmp_path, max_bytes=2 * least, max_record_bytes=least).max_record_bytes == least
+    for bounds in (
+        {"max_bytes": 2 * least - 1, "max_record_bytes": least},
+        {"max_bytes": 4 * least, "max_record_bytes": least - 1},
+        {"max_files": 1},
+    ):
+        with pytest.raises(spool.SpoolError):
+            Spool(tmp_path, **bounds)
+    assert Spool(tmp_path, max_files=2).max_files == 2
+
+
+def test_a_record_counts_under_the_bound_before_it_is_written(tmp_path: Path, record: DecisionRecord) -> None:
+    size = len(record_text(record)) + 1
+    count = 2 * LEAST_RECORD_BYTES // size
+    assert count >= 2
+    writing = Spool(tmp_path, max_bytes=2 * LEAST_RECORD_BYTES, max_record_bytes=LEAST_RECORD_BYTES)
+    for _ in range(count + 3):
+        assert writing.write(record) is not None
+        assert sum(path.stat().st_size for path in tmp_path.glob("*.json")) <= writing.max_bytes
+    assert writing.evicted == 3, "as many fit as do, and no fewer"
+
+
+def test_a_lock_file_s_number_of_more_than_twelve_digits_is_not_ours(tmp_path: Path, record: DecisionRecord) -> None:
+    writing = Spool(tmp_path)
+    assert writing.write(record) is not None
+    (tmp_path / spool._LOCK_NAME).write_text(f"{10**12:020d}\n")
+    path = writing.write(record)
+    assert path is not None and sequence_of(path) == 2
+
+
+def test_only_a_regular_file_is_read_as_a_record_unless_another_is_asked_for() -> None:
+    with pytest.raises(OSError):
+        record_file.read_record("/dev/null")
+    with pytest.raises(FileFormatError):
+        record_file.read_record("/dev/null", regular_only=False)
+
+
+@pytest.mark.parametrize("length", [MAX_TEXT_CHARS - 1, MAX_TEXT_CHARS, MAX_TEXT_CHARS + 1])
+def test_a_refusal_s_text_is_cut_to_what_a_record_holds(length: int) -> None:
+    refusal: Any = LongRefusal("x" * length)
+    text = write_down._refusal_facts(refusal).text
+    assert len(text) == min(length, MAX_TEXT_CHARS)
+    assert text.endswith(" ...") == (length > MAX_TEXT_CHARS)
+
+
+class LongRefusal(str):
+    """A refusal whose whole explanation is this text."""
+
+    shortfall_bytes = rows_that_fit = 0
+
+
+def test_a_price_is_a_learned_one_only_where_what_decided_it_was_learned() -> None:
+    wave = a_wave(5_000, 20_000, 7)
+    profile = learned([a_reading(1_000, 300_000_000)] * 3)
+    for known in (profile, Profile()):
+        priced = price(wave, known)
+        facts = PriceFacts.of(priced)
+        assert facts.learned == priced.deciding.learned and facts.other is not None
+        assert PriceFacts.of_allocated(priced).learned
+    assert not PriceFacts.of(price(wave, profile)).learned, "its footprint is priced at a factor: nothing taught it"

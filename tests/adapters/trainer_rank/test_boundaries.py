@@ -33,6 +33,7 @@ from tests.adapters.trainer_rank.waves import (
     separate,
     train,
 )
+from tests.making import a_reading, learned
 
 SMALL: dict[str, Any] = {"prompt": 24, "rollouts": 2, "completion": 8}
 ERROR = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 KiB.")
@@ -333,3 +334,47 @@ def test_each_save_that_fails_is_counted_once(meter: PeakMeter, tmp_path: Path) 
     for count in (1, 2):
         rank.profiles.save()
         assert rank.save_failures == rank.profiles.failures == count
+
+
+def test_a_save_that_fails_in_a_way_nobody_foresaw_is_said_once_and_counted(
+    meter: PeakMeter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = rank_on(meter)
+
+    def fails() -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(rank.profiles, "save", fails)
+    for count in (1, 2):
+        rank._save()
+        assert rank.save_failures == count
+    assert len([line for line in caplog.messages if "unforeseen" in line]) == 1
+
+
+def test_a_cpu_has_no_cold_transient(meter: PeakMeter) -> None:
+    items = groups(1, **SMALL)
+    rank = TrainerRank(decoder(CPU), meter=meter, memory_bytes=64 * MIB, forecast=False)
+    assert rank.plan(items).required_bytes == rank_on(meter).plan(items).required_bytes
+
+
+def test_a_floor_that_a_reading_contradicts_is_named_once(meter: PeakMeter, caplog: pytest.LogCaptureFixture) -> None:
+    rank, items = rank_on(meter), groups(2, **SMALL)
+    plan = rank.plan(items[:1])
+    assert plan.wave.floor_bytes > 0 and not plan.floor_is_wrong
+    rank.profiles.put(plan.signature, learned([a_reading(plan.wave.packed_rows, 1)] * 3))
+    given_bytes(rank, 1 << 28)
+    waves = train(rank, items[:1]) + train(rank, items[:1])
+    assert waves[0].stats.plan.floor_is_wrong
+    assert len([line for line in caplog.messages if loop.FLOOR_IS_WRONG in line]) == 1
+
+
+def test_only_a_wave_that_broke_off_leaves_a_backward_to_clear(meter: PeakMeter) -> None:
+    rank = rank_on(meter)
+    train(rank, groups(1, **SMALL))
+    assert not rank._backward_queue.is_suspect
+    with pytest.raises(KeyError):
+        for _ in rank.forward_micro_batches(groups(1, **SMALL)):
+            raise KeyError
+    assert rank._backward_queue.is_suspect
+    train(rank, groups(1, **SMALL))
+    assert not rank._backward_queue.is_suspect

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from adapters.wave_loop.failure import BackwardQueue
 from adapters.wave_loop.gradients import GradientKeeper
 
 MANY = 1 << 20
@@ -162,3 +163,68 @@ def test_without_setting_aside_what_was_there_forbids_to_start_anew() -> None:
     assert not keeper.start_anew()
     keeper.roll_back()
     assert grads(values) == [[5.0] * 3, None, None]
+
+
+# --- joins that run out of memory ------------------------------------------------------------------------------------
+
+
+class Failing(torch.Tensor):
+    """A gradient that cannot be added to for its first `failures` times."""
+
+    failures = 0
+    asked = 0
+
+    def add_(self, other: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        self.asked += 1
+        if self.asked <= self.failures:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 KiB.")
+        return super().add_(other)
+
+
+def set_aside(failures: int) -> tuple[GradientKeeper, list[Parameter], Failing]:
+    values = parameters()
+    kept = torch.full((3,), 5.0).as_subclass(Failing)
+    kept.failures = failures
+    values[0].grad = kept
+    add(values[1], 3.0)
+    keeper = GradientKeeper(values)
+    keeper.begin(aside=True)
+    add(values[0], 1.0)
+    add(values[1], 2.0)
+    return keeper, values, kept
+
+
+def test_a_join_that_runs_out_of_memory_is_tried_once_more() -> None:
+    keeper, values, kept = set_aside(1)
+    keeper.finish()
+    assert grads(values) == [[6.0] * 3, [5.0] * 2, None]
+    assert kept.asked == 2, "and no join that went well is made again"
+
+
+def test_a_join_that_runs_out_of_memory_twice_is_an_error_and_nothing_is_lost() -> None:
+    keeper, values, kept = set_aside(2)
+    with pytest.raises(torch.OutOfMemoryError):
+        keeper.finish()
+    assert kept.asked == 2
+    keeper.roll_back()
+    assert values[0].grad is kept and kept.tolist() == [5.0] * 3
+
+
+def test_a_sparse_gradient_is_added_to_what_was_there() -> None:
+    value = Parameter(torch.zeros(3))
+    value.grad = torch.full((3,), 5.0)
+    keeper = GradientKeeper([value])
+    keeper.begin(aside=True)
+    value.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.tensor([2.0]), (3,), check_invariants=True)
+    keeper.finish()
+    assert value.grad is not None and value.grad.to_dense().tolist() == [5.0, 7.0, 5.0]
+
+
+def test_a_backward_s_leftovers_are_cleared_each_time_a_wave_broke_off() -> None:
+    queue = BackwardQueue()
+    for _ in range(3):
+        queue.clear()
+        assert not queue.is_suspect
+        queue.is_suspect = True
+    queue.clear()
+    assert not queue.is_suspect

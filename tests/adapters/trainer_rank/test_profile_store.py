@@ -9,9 +9,12 @@ import pytest
 
 from adapters.torch_memory import PeakMeter
 from adapters.trainer_rank import ProfileStore
+from adapters.wave_loop.profile_store import _differences
 from pricing.planner.plan import Verdict
+from pricing.planner.setting import Setting
 from tests.adapters.trainer_rank.support import CPU
 from tests.adapters.trainer_rank.waves import decoder, group, groups, only_profile, rank_on, train
+from tests.planner.naive import grpo, learned, only_signature
 
 
 def test_a_second_run_starts_warm_and_prices_the_same(meter: PeakMeter, tmp_path: Path) -> None:
@@ -121,3 +124,32 @@ def test_only_complete_waves_of_the_first_call_are_in_the_file(meter: PeakMeter,
     for _ in rank.forward_micro_batches(groups(3)):
         break
     assert only_profile(rank_on(meter, profiles=path)).complete_readings == 0
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (6, ""), (7, "; and 1 more"), (9, "; and 3 more")])
+def test_six_differences_are_named_and_the_others_counted(count: int, more: str) -> None:
+    names = [f"name{number}" for number in range(count)]
+    said = _differences(dict.fromkeys(names, "1"), dict.fromkeys(names, "2"), names)
+    assert said.count("file 1, here 2") == min(count, 6)
+    assert said.endswith(more or "here 2")
+
+
+def test_each_save_that_fails_is_counted_and_the_first_of_a_row_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "profiles.json"
+    path.mkdir()  # no file can be written in its place
+    store = ProfileStore(None, {})
+    store.path = path
+    store.put(only_signature(grpo(1, 2, 64, 128), Setting()), learned(rows=10))
+    for count in (1, 2):
+        store.save()
+        assert store.failures == count
+    path.rmdir()
+    store.save()
+    assert store.failures == 2 and path.is_file()
+    path.unlink()
+    path.mkdir()
+    store.save()
+    assert store.failures == 3
+    assert len([line for line in caplog.messages if "could not be saved" in line]) == 2

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from adapters.trainer_rank import Request
+from adapters.trainer_rank.binding import bind_model
+from adapters.trainer_rank.execution import packed_forward
 from adapters.trainer_rank.head import HEAD_CHUNK_ROWS, HeadPlan, full_logits, token_numbers, top_k_log_probs
 from adapters.trainer_rank.rows import (
     PADDING_SEGMENT,
@@ -19,7 +22,7 @@ from adapters.trainer_rank.rows import (
     tree_rows,
     unshared_rows,
 )
-from tests.adapters.trainer_rank.support import CPU, tokens
+from tests.adapters.trainer_rank.support import CPU, tiny_decoder, tokens
 
 
 def a_tree() -> PackedRows:
@@ -135,3 +138,38 @@ def test_a_row_is_projected_once_and_its_entries_end_with_its_chunk(rows: int) -
     assert plan.chunk_count == -(-rows // HEAD_CHUNK_ROWS)
     assert plan.chunk_ends.tolist() == [2 * min(rows, (at + 1) * HEAD_CHUNK_ROWS) for at in range(plan.chunk_count)]
     assert np.array_equal(plan.rows[plan.row_of_entry], positions[plan.order])
+
+
+def test_rows_beyond_the_hidden_size_are_rows_too_and_copies_are_announced() -> None:
+    """More packed rows than the hidden states are wide."""
+    hidden, head = torch.randn(9, 4), torch.nn.Linear(4, 11)
+    positions = np.asarray([8, 3, 5])
+    announced: list[int] = []
+    right = head(hidden)[torch.from_numpy(positions)]
+    logits = full_logits(hidden, head, positions, 11, before_copies=announced.append)
+    torch.testing.assert_close(logits, right)
+    assert announced == [3 * 11 * 4]
+    values, ids = top_k_log_probs(hidden, head, positions, 2, before_copies=announced.append)
+    wanted = right.log_softmax(dim=-1).topk(2)
+    torch.testing.assert_close(values, wanted.values)
+    assert torch.equal(ids, wanted.indices)
+    assert announced[1:] == [3 * 2 * (4 + 8)], "values of 4 bytes and ids of 8"
+
+
+def test_every_output_is_announced_to_the_byte() -> None:
+    rows = unshared_rows([tokens(5), tokens(4), tokens(3)], CPU)
+    requests = [
+        Request(tokens=tokens(5), targets=np.roll(tokens(5), -1), top_k=3, entropy=True),
+        Request(tokens=tokens(4), entropy=True, logits=True, temperature=0.5),
+        Request(tokens=tokens(3), top_k=2, hidden_states=True),
+    ]
+    announced: list[tuple[int, int]] = []
+
+    def before_outputs(size_bytes: int, *, copied_bytes: int = 0) -> None:
+        announced.append((size_bytes, copied_bytes))
+
+    model = bind_model(tiny_decoder())
+    outputs = packed_forward(model, rows, requests, grads=True, before_outputs=before_outputs)
+    made = sum(tensor.nbytes for output in outputs for tensor in output.tensors())
+    assert made > 0 and sum(size for size, _ in announced) == made
+    assert all(copied_bytes >= 0 for _, copied_bytes in announced)
