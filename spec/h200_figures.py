@@ -161,10 +161,11 @@ def _near_a_cap(folder: str) -> str:
         reserved = [100 * wave["reserved_peak_bytes"] / cap_bytes for wave in settled]
         allocated = [100 * _allocated_peak_bytes(wave) / cap_bytes for wave in settled]
         family, gib, safety = path.stem.split("-")[:3]
+        cap = f"{waves[0]['gib']:.0f} GiB{' (no cap)' if gib == '0' else ''}"
         segments = ", expandable" if waves[0].get("expandable") else ""
         rows.append(
             (
-                f"{family}, {waves[0]['gib']:.0f} GiB{' (no cap)' if gib == '0' else ''}, {waves[0]['law']} {safety.replace('_', '/')}{segments}",
+                f"{family}, {cap}, {waves[0]['law']} {safety.replace('_', '/')}{segments}",
                 len(waves),
                 *(sum(line["event"] == event for line in lines) for event in ("out_of_memory", "refused")),
                 f"{statistics.mean(wave['packed_rows'] for wave in settled):,.0f}",

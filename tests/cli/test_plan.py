@@ -15,9 +15,9 @@ from pricing.cli.plan import parse_recompute
 from pricing.formats.profile_file import ProfileFile, save_profile, save_profiles
 from pricing.kernel.profile import Profile
 from pricing.kernel.quantities import GIB
+from pricing.kernel.rate_laws import WARM
 from pricing.kernel.requests import NO_RECOMPUTE, ONE_LAYER_FULL, Signature
 from pricing.planner.batch import Batch
-from pricing.kernel.rate_laws import WARM
 from pricing.planner.plan import plan_batch
 from pricing.planner.tokens import ArrayTokens, NumpyTokens
 from tests.planner.naive import learned

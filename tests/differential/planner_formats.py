@@ -119,7 +119,9 @@ def _compare_wave(
     workload = curve.workload(width, ONE_LAYER_FULL)
     wave = setting.wave(shape, batch.item_requests(plan.start, width), workload, cold=plan.profile.is_empty)
     theirs = recorded.required
-    if cheap and theirs > price(wave, plan.profile, WARM).allocated.required_bytes + _above(price(wave, plan.profile, WARM), wave):
+    if cheap and theirs > price(wave, plan.profile, WARM).allocated.required_bytes + _above(
+        price(wave, plan.profile, WARM), wave
+    ):
         wave = replace(wave, packed_rows=shape.unshared_rows, grad_segments=2 * width)
     _compare_required(price(wave, plan.profile, WARM), wave, theirs, comparison)
 

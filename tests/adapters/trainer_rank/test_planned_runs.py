@@ -48,7 +48,7 @@ def test_every_law_runs_a_batch_within_its_budget(meter: PeakMeter, law: str) ->
 
 def test_gradients_of_the_seed_wave_narrow_nothing(meter: PeakMeter) -> None:
     """The seed wave also makes the gradients; they are off its reading, so a warm fit finds no wider waves."""
-    rank = rank_on(meter)
+    rank = rank_on(meter, law="warm")
     train(rank, [group(0)])
     assert not only_profile(rank).has_warm_fit
     items = groups(12, rollouts=1)
