@@ -22,6 +22,7 @@ from pricing import PricingError, Profile, Reading, observe
 from pricing.cli.app import pricing
 from pricing.evidence.trace import read_readings, read_trace
 from pricing.formats.profile_file import ProfileFile, load_profiles, merge_profiles, profiles_text
+from pricing.kernel.forecast import Forecast, ForecastLine
 from pricing.kernel.merge import merge
 from pricing.planner.plan import Setting, WavePlan
 from pricing.planner.quorum import PeerPlanningError
@@ -46,7 +47,14 @@ OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udf
 
 
 def _profile_text() -> bytes:
-    return profiles_text(ProfileFile(profiles={signature(): PROFILE, None: PROFILE}, environment={"a": "b"})).encode()
+    line = ForecastLine(phase="head", fixed_bytes=5, bytes_per_packed_row=7)
+    contents = ProfileFile(
+        profiles={signature(): PROFILE, None: PROFILE},
+        environment={"a": "b"},
+        splits={(signature(), ((10, 20, 1, 0), (12, 20, 1, 0))): 900},
+        forecasts={(("model", "m"),): Forecast(lines=(line,), assumption="ROUTING")},
+    )
+    return profiles_text(contents).encode()
 
 
 def _trace_text() -> bytes:
