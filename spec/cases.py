@@ -11,6 +11,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 TABLE: Final = ROOT / "spec" / "cases.md"
 _IN_NAME: Final = re.compile(r"\bdef test_((?:[ade]\d{2}_)+)")
+_IN_CLASS: Final = re.compile(r"\bclass Test([ADE]\d{2})[A-Z]")
 _IN_TEXT: Final = re.compile(r"\b([ADE]\d{2})\b(?!:\d)")
 _ROW: Final = re.compile(r"^\| ([ADE]\d{2}) \|(.*)\|[^|]*\|$", re.MULTILINE)
 
@@ -21,7 +22,7 @@ def tests_of_cases() -> dict[str, set[str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text()
         numbers = {number.upper() for names in _IN_NAME.findall(source) for number in names.strip("_").split("_")}
-        for number in numbers | set(_IN_TEXT.findall(source)):
+        for number in numbers | set(_IN_CLASS.findall(source)) | set(_IN_TEXT.findall(source)):
             found[number].add(str(path.relative_to(ROOT / "tests")))
     return found
 
