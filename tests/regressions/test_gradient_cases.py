@@ -3,6 +3,7 @@ and let go, by a real rank on the CPU's own counter."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -311,7 +312,12 @@ UNKNOWN = {"momentum": SignMomentum, "half momentum and scratch": HalfMomentum}
 
 
 def stepping_inside(meter: PeakMeter, law: str, kind: type[SignMomentum] | None) -> list[int]:
-    """Peaks that waves of equal rows taught, where an optimizer that torch does not know steps inside each of them."""
+    """Peaks that waves of equal rows taught, where an optimizer that torch does not know steps inside each of them.
+
+    What earlier tests left in cycles is collected first: where it dies in the wave in which states are made, the one
+    hides the other.
+    """
+    gc.collect()
     training = Training(meter=meter, law=law, zero_at="never")
     optimizer = None if kind is None else kind(training.trained)
     peaks = []
