@@ -183,7 +183,7 @@ def find_band(bands: Bands, packed_rows: int, logical_rows: int) -> Band | None:
 
 
 def _key(band: Band) -> tuple[int, int]:
-    return band.size, band.sharing
+    return band.key
 
 
 def band_of(reading: Reading, compute_bytes: int, *, bounds: bool) -> Band:

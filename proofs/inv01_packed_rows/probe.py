@@ -24,4 +24,4 @@ def packed_rows_alone_decide_which_of_two_waves_costs_more(t: Given) -> None:
     profile, smaller = t.profile(retained=False, warm="none"), t.wave("smaller")
     larger = t.wave("larger", workload=smaller.workload)
     t.assume(smaller.packed_rows < larger.packed_rows)
-    t.prove(t.merged(evidence_bytes, smaller, profile) <= t.merged(evidence_bytes, larger, profile))
+    t.prove(t.merged(evidence_bytes, smaller, profile, WARM) <= t.merged(evidence_bytes, larger, profile, WARM))

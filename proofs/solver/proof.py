@@ -6,7 +6,7 @@ A theorem is a function of one argument `t`. It makes inputs (`t.wave()`, `t.pro
     def required_bytes_never_fall_as_packed_rows_grow(t: Given) -> None:
         wave, profile = t.wave(), t.profile()
         ...
-        t.prove(evidence_bytes(wave, profile) <= evidence_bytes(larger, profile))
+        t.prove(evidence_bytes(wave, profile, law) <= evidence_bytes(larger, profile, law))
 
 The same function runs on plain ints under the unpatched kernel: that is how every counterexample, and one witness of
 every theorem's premises, is checked outside the solver.

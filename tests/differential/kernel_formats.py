@@ -134,7 +134,7 @@ def _compare_profile(profile: Profile, theirs: PeerProfile | None, comparison: C
 def _compare_query(profile: Profile, query: Query, charge: int, comparison: Comparison) -> None:
     wave = _wave(query, charge)
     aim = query.aim or "query"
-    priced = price(wave, profile)
+    priced = price(wave, profile, WARM)
     theirs = query.required
     least = min(priced.terms, key=lambda term: term.model_bytes, default=None)
     rate, rows = (0, 0) if least is None else (least.bytes_per_row, least.rows)
@@ -157,7 +157,7 @@ def _compare_trusted(profile: Profile, wave: Wave, theirs: bool, comparison: Com
     """
     trusted = wave.packed_rows <= TRUST_GROWTH * profile.largest_packed_rows and not profile.is_empty
     if theirs and profile.is_empty and wave.packed_rows == 0:
-        figures = price(wave, profile).allocated
+        figures = price(wave, profile, WARM).allocated
         comparison.equal(f"{aim} required of nothing", figures.required_bytes, wave.output_bytes)
         comparison.equal(f"{aim} retained of nothing", figures.retained_bytes, wave.output_bytes)
         comparison.decide("an empty wave is trusted where no reading had rows: not where R is unknown")
@@ -176,7 +176,7 @@ def _compare_retained(
     aim: str,
 ) -> None:
     """Retained is a rate of its own, or required where that is less; the wider interval of the two applies."""
-    ours = price(wave, profile).allocated.retained_bytes
+    ours = price(wave, profile, WARM).allocated.retained_bytes
     kept_rate = profile.retained_bytes_per_row or 0
     kept_rows = wave.packed_rows
     if not packed_priced:

@@ -54,7 +54,7 @@ def test_every_decision_of_a_run_replays_to_the_byte(meter: PeakMeter, tmp_path:
 
 
 def test_a_refused_item_is_on_record_with_what_was_tried(meter: PeakMeter, tmp_path: Path) -> None:
-    rank = rank_on(meter, recorder=Recorder(spool=tmp_path), memory_bytes=64 * MIB)
+    rank = rank_on(meter, recorder=Recorder(spool=tmp_path), memory_bytes=64 * MIB, law="warm")
     for _ in range(3):
         train(rank, [group(0)])
     with pytest.raises(WaveRefusedError):

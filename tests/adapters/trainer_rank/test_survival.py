@@ -139,7 +139,7 @@ def test_dropout_draws_for_each_item_what_it_would_have_drawn(meter: PeakMeter, 
 
     items = items_of(0, 8)
     model = decoder(CPU, recomputes=True, lora_rank=lora_rank)
-    rank = a_rank(meter, model)
+    rank = a_rank(meter, model, law="warm")
     rank.train_batch(items, a_loss)
     model.zero_grad(set_to_none=True)
     torch.manual_seed(7)
@@ -151,7 +151,7 @@ def test_dropout_draws_for_each_item_what_it_would_have_drawn(meter: PeakMeter, 
     with meter_for(CPU) as other:
         again = decoder(CPU, recomputes=True, lora_rank=lora_rank)
         quorum = Narrowing()
-        roomy = a_rank(other, again, quorum=quorum)
+        roomy = a_rank(other, again, quorum=quorum, law="warm")
         roomy.train_batch(items, a_loss)
         again.zero_grad(set_to_none=True)
         torch.manual_seed(7)
