@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from proofs import registry
@@ -19,6 +20,9 @@ CORE_TIMEOUT_S: Final = 0.5
 CVC5_CORE_TIMEOUT_S: Final = 3.0
 CVC5_TIMEOUT_S: Final = 10.0
 WITNESS_ATTEMPTS: Final = 60
+REFUTE_ATTEMPTS: Final = 8
+"""How often a false sentence is asked about: where it calls functions that are opaque to the solver, a counterexample
+may give them values that they never have, and the next one, found from paths walked anew, need not."""
 
 
 @dataclass(slots=True)
@@ -152,7 +156,7 @@ def refute(item: Theorem, second: SecondOpinion | None) -> Outcome:
     began = time.perf_counter()
     outcome = _outcome(item, "probe", "refuted", began)
     outcome.z3 = Opinion("unknown")
-    for obligation in distinct_obligations(item):
+    for obligation in chain.from_iterable(distinct_obligations(item) for _ in range(REFUTE_ATTEMPTS)):
         verdict = decide(obligation, Z3_TIMEOUT_S)
         outcome.obligations += 1
         outcome.z3.seconds += verdict.seconds
