@@ -58,7 +58,9 @@ def test_a_merge_keeps_the_dearest_of_each(one: Forecasts, other: Forecasts) -> 
     assert says_nothing_of_the_order(merge_forecasts, one, other)
 
 
-ONE: Forecasts = {(("model", "a"),): Forecast(lines=(ForecastLine(phase="head", fixed_bytes=9, bytes_per_packed_row=1),))}
+ONE: Forecasts = {
+    (("model", "a"),): Forecast(lines=(ForecastLine(phase="head", fixed_bytes=9, bytes_per_packed_row=1),))
+}
 OTHER: Forecasts = {
     (("model", "a"),): Forecast(
         lines=(ForecastLine(phase="layers", fixed_bytes=2, bytes_per_packed_row=3),), assumption="ROUTING"
