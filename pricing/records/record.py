@@ -30,8 +30,10 @@ from pricing.kernel.requests import RecomputeMode, Workload
 from pricing.kernel.wave import Wave
 from pricing.planner.budget import Budget
 
-SCHEMA_VERSION: Final = 2
 ALLOCATED_ALONE_VERSION: Final = 1
+"""Version in which a wave's price was that of what it allocates: of records of trainers that hold no other."""
+
+SCHEMA_VERSION: Final = 2
 """Version of the format. Fields may be added within a version; a change of meaning or a removal raises it. In version
 1 a wave's price was that of what it allocates; since version 2 it is the higher of that and its footprint's."""
 
